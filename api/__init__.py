@@ -1,0 +1,1 @@
+"""Serves: HTTP routes, store, durable jobs, web pages and the command line."""

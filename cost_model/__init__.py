@@ -1,0 +1,1 @@
+"""Predicts memory, step time and traffic of training plans: pure functions of columns."""

@@ -1,0 +1,226 @@
+"""A plan (every knob of a run) and a table of plans (columns of equal length)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, field_serializer, field_validator
+
+from cost_model.specs.frozen import Frozen
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class _Named(IntEnum):
+    """An enum whose JSON is its lower-case name and whose column is its number."""
+
+    @classmethod
+    def parse(cls, value: object) -> Self:
+        """Accepts the member, its number or its name."""
+        if isinstance(value, str):
+            try:
+                return cls[value.upper()]
+            except KeyError:
+                names = ", ".join(m.name.lower() for m in cls)
+                raise ValueError(f"must be one of {names}; got {value!r}") from None
+        return cls(value)
+
+
+class Software(_Named):
+    """Which training software runs the plan. Each holds other buffers and has other rules."""
+
+    DEEPSPEED = 0  # DeepSpeed engine around a Hugging Face model: ZeRO, AutoTP, Ulysses, native MoE
+    DEEPSPEED_PIPELINE = 1  # DeepSpeed PipelineModule
+    MEGATRON_DEEPSPEED = 2  # Megatron-DeepSpeed: TP x PP x DP, ZeRO 0/1
+    MEGATRON = 3  # Megatron-LM / Megatron-Core / NeMo
+    FSDP = 4  # PyTorch FSDP, MosaicML, torchtitan
+
+
+class Recompute(_Named):
+    """Which activations are recomputed in the backward pass."""
+
+    NONE = 0
+    SELECTIVE = 1  # attention scores only (arXiv 2205.05198, section 5)
+    FULL = 2  # only each recomputed layer's input is kept
+
+
+class Offload(_Named):
+    """Where states that are not on the GPU live."""
+
+    NONE = 0
+    CPU = 1
+    NVME = 2
+
+
+_ENUMS: dict[str, type[_Named]] = {
+    "software": Software,
+    "recompute": Recompute,
+    "offload_optimizer": Offload,
+    "offload_param": Offload,
+}
+
+
+class Plan(Frozen):
+    """Every knob of one run, fixed. Defaults are DeepSpeed's own where it has one."""
+
+    software: Software = Software.DEEPSPEED
+    nodes: int = Field(default=1, ge=1)
+    """Nodes used; world size is tp x pp x dp x sp x cp."""
+    tp: int = Field(default=1, ge=1)
+    sequence_parallel: bool = False
+    """Norms and residuals sharded by sequence over the TP group (arXiv 2205.05198)."""
+    pp: int = Field(default=1, ge=1)
+    vpp: int = Field(default=1, ge=1)
+    """Model chunks per pipeline rank (interleaved schedule)."""
+    first_stage_layers: int = Field(default=0, ge=0)
+    """Layers of the first stage; 0 divides evenly, earlier stages taking the remainder."""
+    last_stage_layers: int = Field(default=0, ge=0)
+    dp: int = Field(default=1, ge=1)
+    """Replicas that see different sequences. ZeRO shards over dp x sp x cp."""
+    sp: int = Field(default=1, ge=1)
+    """Ulysses sequence-parallel degree."""
+    cp: int = Field(default=1, ge=1)
+    """Context-parallel (ring attention) degree."""
+    ep: int = Field(default=1, ge=1)
+    """Expert-parallel degree, laid over the data-parallel ranks."""
+    zero_stage: int = Field(default=0, ge=0, le=3)
+    hpz: int = Field(default=1, ge=1)
+    """ZeRO++ secondary partition size; 1 is off."""
+    quantized_weights: bool = False
+    quantized_gradients: bool = False
+    micro_batch: int = Field(default=1, ge=1)
+    grad_accum: int = Field(default=1, ge=1)
+    """Micro-batches per optimizer step and data-parallel rank (pipeline: those in the pipe)."""
+    recompute: Recompute = Recompute.NONE
+    recompute_layers: int = Field(default=-1, ge=-1)
+    """How many layers of each stage are recomputed; -1 is all."""
+    partition_activations: bool = False
+    cpu_checkpointing: bool = False
+    offload_optimizer: Offload = Offload.NONE
+    offload_param: Offload = Offload.NONE
+    offload_ratio: float = Field(default=1.0, ge=0, le=1)
+    """Share of the optimizer that is offloaded (ZeRO-3 only)."""
+    reduce_bucket: int = Field(default=500_000_000, ge=1)
+    """Elements."""
+    allgather_bucket: int = Field(default=500_000_000, ge=1)
+    """Elements (ZeRO 1 and 2)."""
+    prefetch_bucket: int = Field(default=50_000_000, ge=0)
+    """Elements (ZeRO 3)."""
+    max_live_params: int = Field(default=1_000_000_000, ge=0)
+    """Elements (ZeRO 3)."""
+    persistence_threshold: int = Field(default=100_000, ge=0)
+    """Elements below which ZeRO 3 keeps a parameter whole."""
+    overlap_comm: bool = True
+    chunked_loss: bool = False
+    """Loss computed in chunks or fused with the head: the fp32 logits never exist whole."""
+    compile: bool = False
+    capacity_factor: float = Field(default=0.0, ge=0)
+    """MoE: tokens an expert takes over its fair share; 0 is dropless."""
+
+    @field_validator(*_ENUMS, mode="before")
+    @classmethod
+    def _parse_enum(cls, value: object, info: Any) -> object:
+        return _ENUMS[info.field_name].parse(value)
+
+    @field_serializer(*_ENUMS)
+    def _enum_name(self, value: _Named) -> str:
+        return value.name.lower()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the run."""
+        return self.tp * self.pp * self.dp * self.sp * self.cp
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences per optimizer step."""
+        return self.micro_batch * self.grad_accum * self.dp
+
+
+_DTYPES = {bool: np.bool_, float: np.float64}
+
+
+@dataclass(frozen=True, eq=False)
+class PlanTable:
+    """Columns of plans; every column has the same length. Names and meanings are those of Plan."""
+
+    software: Ints
+    nodes: Ints
+    tp: Ints
+    sequence_parallel: Bools
+    pp: Ints
+    vpp: Ints
+    first_stage_layers: Ints
+    last_stage_layers: Ints
+    dp: Ints
+    sp: Ints
+    cp: Ints
+    ep: Ints
+    zero_stage: Ints
+    hpz: Ints
+    quantized_weights: Bools
+    quantized_gradients: Bools
+    micro_batch: Ints
+    grad_accum: Ints
+    recompute: Ints
+    recompute_layers: Ints
+    partition_activations: Bools
+    cpu_checkpointing: Bools
+    offload_optimizer: Ints
+    offload_param: Ints
+    offload_ratio: Floats
+    reduce_bucket: Ints
+    allgather_bucket: Ints
+    prefetch_bucket: Ints
+    max_live_params: Ints
+    persistence_threshold: Ints
+    overlap_comm: Bools
+    chunked_loss: Bools
+    compile: Bools
+    capacity_factor: Floats
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def world_size(self) -> Ints:
+        """Ranks of each plan."""
+        return self.tp * self.pp * self.dp * self.sp * self.cp
+
+    @property
+    def zero_group(self) -> Ints:
+        """Ranks over which ZeRO shards states: dp x sp x cp."""
+        return self.dp * self.sp * self.cp
+
+    @classmethod
+    def from_columns(cls, length: int, **columns: npt.ArrayLike) -> Self:
+        """A table of `length` plans; scalars are broadcast, missing columns take Plan's default."""
+        unknown = set(columns) - {f.name for f in fields(cls)}
+        if unknown:
+            raise TypeError(f"no such column: {', '.join(sorted(unknown))}")
+        out: dict[str, npt.NDArray[Any]] = {}
+        for name, info in Plan.model_fields.items():
+            value = columns.get(name, info.default)
+            dtype = _DTYPES.get(info.annotation, np.int64)  # type: ignore[arg-type]
+            out[name] = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), (length,)))
+        return cls(**out)
+
+    @classmethod
+    def from_plans(cls, plans: Iterable[Plan]) -> Self:
+        """A table with one row per plan."""
+        rows = list(plans)
+        columns = {name: [getattr(p, name) for p in rows] for name in Plan.model_fields}
+        return cls.from_columns(len(rows), **columns)
+
+    def plan(self, row: int) -> Plan:
+        """Row `row` as a Plan."""
+        return Plan(**{name: getattr(self, name)[row].item() for name in Plan.model_fields})
+
+    def take(self, rows: npt.NDArray[Any] | slice) -> Self:
+        """The rows picked by an index array, a mask or a slice."""
+        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})

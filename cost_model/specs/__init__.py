@@ -1,0 +1,25 @@
+"""What the world gives: the model, the cluster, the training run."""
+
+from cost_model.specs.cluster import ClusterSpec, Gpu, Link, Network, Node, Nvme
+from cost_model.specs.model import Attention, LatentAttention, Layer, Mlp, ModelSpec, Moe
+from cost_model.specs.training import AttentionKernel, Lora, Optimizer, Precision, TrainingSpec
+
+__all__ = [
+    "Attention",
+    "AttentionKernel",
+    "ClusterSpec",
+    "Gpu",
+    "LatentAttention",
+    "Layer",
+    "Link",
+    "Lora",
+    "Mlp",
+    "ModelSpec",
+    "Moe",
+    "Network",
+    "Node",
+    "Nvme",
+    "Optimizer",
+    "Precision",
+    "TrainingSpec",
+]

@@ -1,0 +1,46 @@
+"""What is to be trained: sequence, batch, precision, optimizer, method."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from cost_model.specs.frozen import Frozen
+
+Precision = Literal["bf16", "fp16", "fp32"]
+Optimizer = Literal[
+    "adamw", "adam8bit", "paged_adam8bit", "lion", "sgd", "adafactor", "adagrad", "muon"
+]
+AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
+
+
+class Lora(Frozen):
+    """Low-rank adapters on the named matrices; the base is frozen (4-bit for QLoRA)."""
+
+    rank: int = Field(default=16, ge=1)
+    targets: Literal["attention", "all_linear"] = "all_linear"
+    quantized_base: bool = False
+    """QLoRA: the base is held in 4-bit NF4 (0.5 byte a weight and its block constants)."""
+
+
+class TrainingSpec(Frozen):
+    """One training run."""
+
+    seq_len: int = Field(ge=1)
+    global_batch: int = Field(ge=1)
+    """Sequences per optimizer step."""
+    precision: Precision = "bf16"
+    optimizer: Optimizer = "adamw"
+    attention: AttentionKernel = "flash2"
+    fused_norm: bool = False
+    """Norms, residual and dropout run as one fused kernel (Apex, flash-attn layer norm)."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    fp32_grad_accum: bool | None = None
+    """Gradients held in fp32; None takes the software's own default for the precision."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens to train on, for days and cost."""
+    lora: Lora | None = None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens per optimizer step."""
+        return self.seq_len * self.global_batch

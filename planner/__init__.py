@@ -1,0 +1,1 @@
+"""Decides: which plans are legal, which is best, why, and what the engine's config for it is."""
