@@ -33,13 +33,13 @@ test: setup-dev
 	$(BIN)/pytest
 
 accuracy: setup-dev
-	$(BIN)/python -m benchmarks.accuracy --data $(DATA) $(if $(JSON),--json $(JSON)) $(ARGS)
+	$(BIN)/python -m tests.benchmarks.accuracy --data $(DATA) $(if $(JSON),--json $(JSON)) $(ARGS)
 
 speed: setup-dev
-	$(BIN)/python -m benchmarks.speed $(if $(JSON),--json $(JSON)) $(ARGS)
+	$(BIN)/python -m tests.benchmarks.speed $(if $(JSON),--json $(JSON)) $(ARGS)
 
 fit: setup-dev
-	$(BIN)/python -m benchmarks.fit --data $(DATA) $(ARGS)
+	$(BIN)/python -m tests.benchmarks.fit --data $(DATA) $(ARGS)
 
 constraints:
 	$(BIN)/pip-compile -q --all-extras --strip-extras --no-emit-index-url --no-emit-find-links \
