@@ -28,7 +28,7 @@ class _Named(IntEnum):
             except KeyError:
                 names = ", ".join(m.name.lower() for m in cls)
                 raise ValueError(f"must be one of {names}; got {value!r}") from None
-        return cls(int(value))  # type: ignore[call-overload,no-any-return]
+        return cls(int(value))  # type: ignore[call-overload]
 
 
 class Software(_Named):
