@@ -7,10 +7,18 @@ from pydantic import Field
 from cost_model.specs.frozen import Frozen
 
 
+Architecture = Literal[
+    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cpu"
+]
+
+
 class Gpu(Frozen):
     """One accelerator, from its data sheet. Efficiencies live in the coefficients, not here."""
 
     name: str
+    architecture: Architecture | None = None
+    """Generation, for the coefficients of a GPU that was never measured; None infers it from
+    which matrix formats the data sheet lists."""
     memory_gib: float = Field(gt=0)
     """What the driver reports as total: less than the printed size (A100-80GB: 79.15)."""
     bf16_tflops: float | None
@@ -25,6 +33,27 @@ class Gpu(Frozen):
     """Streaming multiprocessors: how many tiles run in one wave."""
     usd_per_hour: float | None = None
     source: str = ""
+
+    def peak_flops(self, precision: Literal["bf16", "fp16", "fp32"]) -> float:
+        """FLOP/s of a dense matrix product in the training precision.
+
+        fp32 means fp32: PyTorch leaves TF32 off for products unless told otherwise. bf16 falls
+        back to fp32 where there is no bf16 unit.
+        """
+        if precision == "bf16":
+            return (self.bf16_tflops or self.fp32_tflops) * 1e12
+        if precision == "fp16":
+            return self.fp16_tflops * 1e12
+        return self.fp32_tflops * 1e12
+
+    @property
+    def generation(self) -> Architecture:
+        """The architecture, or the oldest one whose matrix formats the data sheet lists."""
+        if self.architecture is not None:
+            return self.architecture
+        if self.fp8_tflops is not None:
+            return "hopper"
+        return "ampere" if self.bf16_tflops is not None else "volta"
 
 
 class Link(Frozen):
