@@ -1,4 +1,4 @@
-"""What is known by name: GPUs, machines and their sources, as data files."""
+"""What is known by name: GPUs, machines, models and their sources, as data files."""
 
 from cost_model.catalogue.hardware import (
     cluster,
@@ -9,6 +9,7 @@ from cost_model.catalogue.hardware import (
     link,
     network,
 )
+from cost_model.catalogue.models import model, model_config, model_names, model_source
 
 __all__ = [
     "cluster",
@@ -17,5 +18,9 @@ __all__ = [
     "gpu",
     "gpu_names",
     "link",
+    "model",
+    "model_config",
+    "model_names",
+    "model_source",
     "network",
 ]

@@ -1,0 +1,176 @@
+"""Decoders of pre-norm layers with grouped-query attention: the Llama shape and its variations.
+
+One reader serves them all; a `Style` says in what an architecture departs from Llama.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from cost_model.specs.architectures.fields import Fields
+from cost_model.specs.architectures.stack import NormKind, Stack
+from cost_model.specs.architectures.weights import (
+    NOTHING,
+    Weights,
+    attention_weights,
+    layer,
+    mlp_weights,
+    moe_weights,
+    vector,
+)
+from cost_model.specs.model import Attention, Layer, Mlp, Moe
+
+QkNorm = Literal["none", "head", "heads", "full"]
+"""Norms of queries and keys: none; one of head_dim each; one per head; over all heads at once."""
+
+MoeReader = Callable[[Fields, int], Moe | None]
+"""The experts of layer i, or None where it is dense."""
+WindowReader = Callable[[Fields, int], tuple[int | None, ...]]
+"""The window of every layer, given how many there are."""
+
+
+def no_windows(c: Fields, layers: int) -> tuple[int | None, ...]:
+    """Every layer attends to the whole sequence."""
+    return (None,) * layers
+
+
+@dataclass(frozen=True)
+class Style:
+    """Departures from Llama. `norm_vectors` is how many vectors of hidden size a norm has."""
+
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    gated: bool = True
+    qk_norm: QkNorm = "none"
+    qk_norm_vectors: int = 1
+    norm: NormKind = "rmsnorm"
+    norm_vectors: int = 1
+    norms: int = 2
+    """Norms over the hidden size in a layer."""
+    final_norm: bool = True
+    parallel_residual: bool = False
+    head_bias: bool = False
+    dropout: float = 0.0
+    activation: str = "hidden_act"
+    """Name of the field with the activation."""
+    extra: Weights = NOTHING
+    """What a layer has besides: attention sinks, scales."""
+    notes: tuple[str, ...] = ()
+
+
+def head_width(c: Fields, hidden: int, heads: int, name: str = "head_dim") -> int:
+    """`head_dim`, or hidden over heads, which must then divide."""
+    found = c.optional_integer(name)
+    if found is not None:
+        return found
+    if hidden % heads:
+        wanted = f"must divide hidden_size ({hidden}), as head_dim is not given"
+        raise c.error("num_attention_heads", wanted)
+    return hidden // heads
+
+
+def key_value_heads(c: Fields, heads: int, name: str = "num_key_value_heads") -> int:
+    """Key and value heads, all heads where not given; they must divide the heads."""
+    found = c.integer(name, null=heads)
+    if heads % found:
+        raise c.error(name, f"must divide the number of attention heads ({heads})")
+    return found
+
+
+def grouped_attention(
+    c: Fields, *, hidden: int, qkv_bias: bool, out_bias: bool, window: int | None = None
+) -> Attention:
+    """The attention of one layer from the usual names."""
+    heads = c.integer("num_attention_heads")
+    width = head_width(c, hidden, heads)
+    return Attention(
+        heads=heads,
+        kv_heads=key_value_heads(c, heads),
+        head_dim=width,
+        value_head_dim=width,
+        qkv_bias=qkv_bias,
+        out_bias=out_bias,
+        window=window,
+    )
+
+
+def qk_norm_weights(a: Attention, kind: QkNorm, vectors: int = 1) -> Weights:
+    """Scales (and shifts) of the norms of queries and keys."""
+    widths = {
+        "none": 0,
+        "head": 2 * a.head_dim,
+        "heads": (a.heads + a.kv_heads) * a.head_dim,
+        "full": (a.heads + a.kv_heads) * a.head_dim,
+    }
+    if kind == "head":
+        return vector(vectors * widths[kind])
+    # Norms that have a scale per head shard with the heads.
+    return Weights(sharded=vectors * widths[kind])
+
+
+def grouped_layer(
+    style: Style, hidden: int, attention: Attention, mlp: Mlp | None, moe: Moe | None = None
+) -> Layer:
+    """One layer in the given style."""
+    weights = (
+        attention_weights(hidden, attention)
+        + qk_norm_weights(attention, style.qk_norm, style.qk_norm_vectors)
+        + vector(style.norms * style.norm_vectors * hidden)
+        + style.extra
+    )
+    if mlp is not None:
+        weights += mlp_weights(hidden, mlp)
+    if moe is not None:
+        weights += moe_weights(hidden, moe)
+    return layer(
+        weights,
+        norms=style.norms,
+        attention=attention,
+        mlp=mlp,
+        moe=moe,
+        parallel_residual=style.parallel_residual,
+    )
+
+
+def grouped_decoder(
+    c: Fields,
+    style: Style,
+    *,
+    moe: MoeReader | None = None,
+    windows: WindowReader = no_windows,
+) -> Stack:
+    """A decoder whose layers are `grouped_layer`s."""
+    hidden = c.integer("hidden_size")
+    vocab = c.integer("vocab_size")
+    count = c.layers()
+    layers = []
+    for i, window in enumerate(windows(c, count)):
+        attention = grouped_attention(
+            c,
+            hidden=hidden,
+            qkv_bias=style.qkv_bias,
+            out_bias=style.out_bias,
+            window=window,
+        )
+        experts = moe(c, i) if moe is not None else None
+        mlp = None
+        if experts is None:
+            mlp = Mlp(
+                intermediate=c.integer("intermediate_size"), gated=style.gated, bias=style.mlp_bias
+            )
+        layers.append(grouped_layer(style, hidden, attention, mlp, experts))
+    return Stack(
+        hidden=hidden,
+        vocab=vocab,
+        layers=layers,
+        embedding_params=vocab * hidden,
+        final_params=style.norm_vectors * hidden if style.final_norm else 0,
+        tied=c.boolean("tie_word_embeddings"),
+        head_bias=style.head_bias,
+        max_seq_len=c.optional_integer("max_position_embeddings"),
+        norm=style.norm,
+        activation=c.text(style.activation, null="silu"),
+        dropout=style.dropout,
+        notes=style.notes,
+    )
