@@ -36,6 +36,9 @@ class TrainingSpec(Frozen):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     fp32_grad_accum: bool | None = None
     """Gradients held in fp32; None takes the software's own default for the precision."""
+    fp32_master: bool = True
+    """Mixed precision holds an fp32 copy of the weights and fp32 optimizer states; False trains
+    with weights, gradients and states in `precision` alone."""
     tokens: int | None = Field(default=None, ge=1)
     """Tokens to train on, for days and cost."""
     lora: Lora | None = None
