@@ -1,0 +1,1 @@
+"""Commands that hold the cost model against measurements: accuracy, speed, fit, cases."""

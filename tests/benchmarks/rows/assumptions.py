@@ -1,0 +1,75 @@
+"""What is assumed where a row does not say, each rule once and with its reason.
+
+A translator never fills a gap in silence: it asks the ledger for the rule by name, and the names
+of all rules that a row needed travel with it.
+"""
+
+from dataclasses import dataclass, field
+
+RULES: dict[str, str] = {
+    # geometry
+    "ffn_is_4h": "GPT and BERT feed-forward layers are four hidden sizes wide unless stated",
+    "gated_ffn_is_8h_over_3": "LLaMA's gated feed-forward holds as many weights as an ungated 4h",
+    "heads_of_128": "large models use heads of 128, small ones (hidden below 2048) of 64",
+    "kv_heads_are_heads": "multi-head attention unless grouped queries are stated",
+    "geometry_from_name": "the model's published config gives what the row leaves blank",
+    "gated_from_name": "LLaMA-like families have gated feed-forward layers and RMSNorm",
+    "vocab_of_family": "the tokenizer that the family is published with",
+    "tied_by_count": "tied or untied output matrix, whichever meets the printed parameter count",
+    "tied_by_family": "GPT and BERT tie the output matrix to the token table, LLaMA does not",
+    "learned_positions": "GPT and BERT learn one position vector per token of the sequence",
+    # hardware
+    "gpu_memory_from_name": "the largest memory sold under that GPU's name",
+    "gpus_per_node_8": "servers of data-centre GPUs have eight",
+    "network_of_gpu": "the network its vendor's reference server has",
+    # layout
+    "no_tensor_parallelism": "a degree that is blank where data parallelism fills the job is 1",
+    "dp_fills_the_job": "data parallelism is what tensor, pipeline and context leave",
+    "accumulation_fills_the_batch": "accumulation = global batch / (data parallel x micro-batch)",
+    "batch_from_micro_batches": "global batch = micro-batch x accumulation x data parallel",
+    "one_micro_batch": "accumulation not stated: one micro-batch a step",
+    "uneven_micro_batches": "per-rank batch not a multiple of the micro-batch: the last is smaller,"
+    " and the measured time is scaled to whole micro-batches",
+    "micro_batch_1_in_pipeline": "micro-batch not stated: pipelines are run with micro-batch 1",
+    "micro_batch_fills_rank": "micro-batch not stated, no pipeline: the rank's batch if at most 4",
+    "interleave_fully": "Megatron-Core's published runs interleave; chunks as small as divide",
+    "megatron_examples_recompute": "the example scripts of that release checkpoint every layer",
+    "recompute_not_stated": "nothing said of recomputation: none",
+    "op_checkpointing_as_half": "saving every other matrix product costs about what recomputing"
+    " half of the layers costs",
+    "third_party_3d": "other frameworks with tensor and pipeline parallelism hold what Megatron"
+    " holds",
+    "unknown_software": "framework not recognised: judged by its parallelism",
+    "zero_of_software": "the sharding that this software uses by default",
+    "no_overlap_before_2023": "Megatron-LM reduced gradients after the backward pass until 2023",
+    # training
+    "precision_bf16": "precision not stated: bf16 on Ampere and later, fp16 before",
+    "fused_softmax": "no flash attention in Megatron's code: its fused scale-mask-softmax kernel",
+    "flash_by_age": "software of 2023 and later uses flash attention unless it says otherwise",
+    "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",
+    "fused_kernels": "Megatron fuses norms and bias-dropout-add; compiled graphs fuse them too",
+    "lamb_as_adam": "LAMB holds Adam's states",
+    # measured values
+    "time_from_tokens": "step time = tokens per step / (tokens per second per GPU x GPUs)",
+    "time_from_flops": "step time = FLOPs per step by the source's formula / printed rate",
+    "litgpt_gigabytes": "LitGPT prints max_memory_allocated / 10^9",
+    "memory_is_allocated": "peak memory of unstated kind: what the allocator handed out",
+}
+
+
+class Skip(Exception):  # noqa: N818 - a row that cannot be a question is no error
+    """The row cannot be asked of the cost model; the message says why."""
+
+
+@dataclass
+class Ledger:
+    """Names of the rules that one row needed, in the order of use."""
+
+    used: list[str] = field(default_factory=list)
+
+    def assume(self, rule: str) -> None:
+        """Record a rule; it must be written in RULES."""
+        if rule not in RULES:
+            raise KeyError(rule)
+        if rule not in self.used:
+            self.used.append(rule)

@@ -1,0 +1,140 @@
+"""The cluster of a row, from the catalogue and what the row says of its network."""
+
+import re
+from functools import cache
+
+from cost_model import catalogue
+from cost_model.catalogue.hardware import network as catalogue_network
+from cost_model.specs.cluster import ClusterSpec, Network
+from tests.benchmarks.rows.assumptions import Ledger, Skip
+from tests.benchmarks.rows.raw import RawRow
+
+# Name of the GPU (first match) and its memory in GB -> the machine it is usually sold in.
+_MACHINES: tuple[tuple[str, dict[int, str]], ...] = (
+    (r"grand teton|hbm2e 96", {96: "dgx-h100"}),
+    (r"gh200", {96: "gh200-quad"}),
+    (r"gb200", {192: "gb200-nvl72"}),
+    (r"b200", {192: "dgx-b200"}),
+    (r"h200", {141: "dgx-h200"}),
+    (r"h100.*pcie", {80: "h100-pcie"}),
+    (r"h100", {80: "dgx-h100"}),
+    (r"h800", {80: "h800-sxm"}),
+    (r"a800", {80: "a800-sxm"}),
+    (r"a100.*pcie", {80: "a100-80g-pcie", 40: "a100-40g-pcie"}),
+    (r"a100", {80: "dgx-a100-80g", 40: "dgx-a100-40g"}),
+    (r"v100.*sxm3|dgx-2", {32: "dgx-2"}),
+    (r"v100", {32: "p3dn", 16: "p3.16xlarge"}),
+    (r"a10g?\b", {24: "a10g-box"}),
+    (r"l40s?", {48: "l40s-box"}),
+    (r"\bl4\b", {24: "l4-box"}),
+    (r"\bt4\b", {16: "t4-box"}),
+    (r"4090", {24: "4090-box"}),
+    (r"3090", {24: "3090-box"}),
+    (r"5090", {32: "5090-box"}),
+    (r"a6000", {48: "a6000-box"}),
+    (r"mi300", {192: "mi300x-box"}),
+    (r"mi250", {64: "mi250-box"}),
+)
+_GPU_OVERRIDES = ((r"hbm2e 96|h100.*96", "h100-96g-500w"),)
+
+_WRITTEN_LINKS = (
+    (r"jean ?zay", "v100-quad"),
+    (r"p4de", "p4de"),
+    (r"p4d", "p4d"),
+    (r"p3dn", "p3dn"),
+    (r"p3\.16xlarge|p3\.2xlarge", "p3.16xlarge"),
+    (r"g4dn", "t4-box"),
+    (r"dgx-?2\b", "dgx-2"),
+    (r"dgx-?1\b", "dgx-1"),
+)
+"""Interconnect texts that name a machine outright."""
+
+_NETWORKS = (
+    (r"800 ?gbit/s infiniband", "ib-hdr-4"),
+    (r"1600 ?gbps roce", "roce-200-8"),
+    (r"slingshot", "slingshot-4"),
+    (r"omni-?path", "omnipath-4"),
+    (r"8x hdr|hdr ib", "ib-hdr-8"),
+    (r"ndr", "ib-ndr-8"),
+    (r"400 ?gb/s (rdma|per gpu)|cx-7 400", "roce-400-8"),
+    (r"\bg5\b", "efa-100"),
+)
+
+
+@cache
+def _machine(name: str, nodes: int) -> ClusterSpec:
+    return catalogue.cluster(name, nodes)
+
+
+def _machine_name(gpu: str, memory: float | None, written: str, ledger: Ledger) -> str:
+    text = f"{gpu} {written}".lower()
+    by_memory = next((m for pattern, m in _MACHINES if re.search(pattern, gpu.lower())), None)
+    if by_memory is None:
+        raise Skip("GPU not in the catalogue")
+    for pattern, name in _WRITTEN_LINKS:
+        if re.search(pattern, text) and name not in ("", None):
+            machine = _machine(name, 1)
+            if memory is None or abs(machine.node.gpu.memory_gib - memory) < 0.12 * memory:
+                return name
+    if memory is None:
+        ledger.assume("gpu_memory_from_name")
+        printed = re.search(r"(\d+) ?gb", gpu.lower())
+        memory = float(printed.group(1)) if printed else float(max(by_memory))
+    nearest = min(by_memory, key=lambda gb: abs(gb - memory))
+    return by_memory[nearest]
+
+
+def _network(written: str, ledger: Ledger, default: Network) -> Network:
+    text = written.lower()
+    shaped = re.search(r"delay ([\d.]+) ?ms\s+bandwidth ([\d.]+) ?gbps", text)
+    if shaped:
+        return Network(
+            kind="ethernet",
+            gbps_per_port=float(shaped.group(2)),
+            ports_per_node=1,
+            latency_us=1000 * float(shaped.group(1)),
+        )
+    if re.search(r"p3\.2xlarge", text):
+        return Network(kind="ethernet", gbps_per_port=10, ports_per_node=1, latency_us=100)
+    for pattern, name in _NETWORKS:
+        if re.search(pattern, text):
+            return catalogue_network(name)
+    ledger.assume("network_of_gpu")
+    return default
+
+
+def cluster_of(raw: RawRow, gpus: int, ledger: Ledger) -> ClusterSpec:
+    """The cluster on which a row ran, with exactly the GPUs that it used.
+
+    gpus: ranks of the run. A job on part of a node is a cluster of one smaller node.
+    """
+    gpu = raw.text("gpu")
+    if not gpu:
+        raise Skip("GPU not stated")
+    if re.search(r"\d+x.*\+", gpu):
+        raise Skip("heterogeneous GPUs")
+    written = raw.text("interconnect")
+    name = _machine_name(gpu, raw.number("gpu_mem_gb"), written, ledger)
+    base = _machine(name, 1)
+    per_node = raw.integer("gpus_per_node")
+    nodes = raw.integer("nodes")
+    if per_node is None:
+        if nodes is not None and gpus % nodes == 0:
+            per_node = gpus // nodes
+        else:
+            ledger.assume("gpus_per_node_8")
+            per_node = base.node.gpus_per_node
+    per_node = min(per_node, gpus)
+    if gpus % per_node:
+        raise Skip("ranks do not fill the nodes")
+    node = base.node.model_copy(update={"gpus_per_node": per_node})
+    for pattern, chip in _GPU_OVERRIDES:
+        if re.search(pattern, gpu.lower()):
+            node = node.model_copy(update={"gpu": catalogue.gpu(chip)})
+    return base.model_copy(
+        update={
+            "node": node,
+            "nodes": gpus // per_node,
+            "network": _network(written, ledger, base.network),
+        }
+    )

@@ -1,0 +1,249 @@
+"""The plan of a row: degrees, batch, sharding, recomputation, offload."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cost_model.plans import Offload, Plan, Recompute, Software
+from tests.benchmarks.rows.assumptions import Ledger, Skip
+from tests.benchmarks.rows.raw import RawRow
+from tests.benchmarks.rows.software import modern, software_of
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How the ranks of a run are laid out, and its batch."""
+
+    gpus: int
+    tp: int
+    pp: int
+    cp: int
+    dp: int
+    micro_batch: int
+    grad_accum: int
+    global_batch: int
+    """As the source states it; micro_batch x grad_accum x dp unless batches are uneven."""
+
+
+def _gpus(raw: RawRow) -> int:
+    gpus = raw.integer("num_gpus")
+    if gpus is None:
+        nodes, per_node = raw.integer("nodes"), raw.integer("gpus_per_node")
+        if nodes and per_node:
+            gpus = nodes * per_node
+    if gpus is None:
+        tp, pp, dp, cp = (raw.integer(k) for k in ("tp", "pp", "dp", "cp"))
+        gpus = tp * pp * dp * (cp or 1) if tp and pp and dp else None
+    if gpus is None:
+        raise Skip("number of GPUs not stated")
+    return gpus
+
+
+def _model_parallel(raw: RawRow, gpus: int, ledger: Ledger) -> tuple[int, int]:
+    tp, pp, dp = raw.integer("tp"), raw.integer("pp"), raw.integer("dp")
+    cp = raw.integer("cp") or 1
+    if tp and pp:
+        return tp, pp
+    fully_sharded = raw.integer("zero_stage") == 3 or "fsdp" in raw.text("sharding").lower()
+    litgpt = "litgpt" in raw.text("framework").lower()
+    if gpus in (1, dp) or fully_sharded or litgpt:
+        ledger.assume("no_tensor_parallelism")
+        return tp or 1, pp or 1
+    if dp and (tp or pp):
+        rest = gpus // (dp * cp * (tp or pp or 1))
+        return (tp or rest), (pp or rest)
+    raise Skip("layout not stated")
+
+
+def _micro_batch(raw: RawRow, dp: int, pp: int, ledger: Ledger) -> int:
+    micro = raw.integer("micro_batch")
+    if micro:
+        return micro
+    batch, accum = raw.integer("global_batch"), raw.integer("grad_accum")
+    if batch and accum and batch % (dp * accum) == 0:
+        return batch // (dp * accum)
+    if batch and batch % dp == 0:
+        if pp > 1:
+            ledger.assume("micro_batch_1_in_pipeline")
+            return 1
+        if batch // dp <= 4:
+            ledger.assume("micro_batch_fills_rank")
+            return batch // dp
+    raise Skip("micro-batch not stated")
+
+
+def degrees_of(raw: RawRow, ledger: Ledger) -> Degrees:
+    """Degrees and batch of a row; Skip where they cannot be known or do not add up."""
+    if re.search(r"per-op", raw.text("recompute")) or "per-op" in raw.notes:
+        raise Skip("plan differs by operator")
+    gpus = _gpus(raw)
+    tp, pp = _model_parallel(raw, gpus, ledger)
+    cp = raw.integer("cp") or 1
+    dp = raw.integer("dp")
+    if dp is None:
+        ledger.assume("dp_fills_the_job")
+        dp = max(1, gpus // (tp * pp * cp))
+    if tp * pp * cp * dp != gpus:
+        if gpus % (tp * pp * cp) or tp * pp * dp == gpus:
+            raise Skip("degrees do not multiply to the number of GPUs")
+        dp = gpus // (tp * pp * cp)
+    micro = _micro_batch(raw, dp, pp, ledger)
+    batch, accum = raw.integer("global_batch"), raw.integer("grad_accum")
+    if batch is None:
+        ledger.assume("batch_from_micro_batches" if accum else "one_micro_batch")
+        accum = accum or 1
+        batch = micro * accum * dp
+    elif accum is None or micro * accum * dp != batch:
+        if batch % (micro * dp):
+            ledger.assume("uneven_micro_batches")
+            micro = min(micro, max(1, -(-batch // dp)))
+        else:
+            ledger.assume("accumulation_fills_the_batch")
+        accum = -(-batch // (micro * dp))
+    return Degrees(gpus, tp, pp, cp, dp, micro, accum, batch)
+
+
+def _recompute(  # noqa: PLR0911 - one line a spelling
+    raw: RawRow, layers: int, pp: int, ledger: Ledger
+) -> tuple[Recompute, int]:
+    """(what is recomputed, in how many layers of a stage; -1 is all)."""
+    text = raw.text("recompute").lower()
+    per_stage = max(1, layers // pp)
+    if text in ("none", "disabled", "0"):
+        return Recompute.NONE, -1
+    if text in ("full", "1"):
+        return Recompute.FULL, -1
+    if re.fullmatch(r"selective(\(core_attn\))?", text):
+        return Recompute.SELECTIVE, -1
+    every = re.match(r"every_(\d+)_layers", text)
+    if every:
+        return Recompute.FULL, max(1, per_stage // int(every.group(1)))
+    if text == "selective_op":
+        ledger.assume("op_checkpointing_as_half")
+        return Recompute.FULL, per_stage // 2
+    stages = re.search(r"checkpointed layers per stage=\[([\d, ]+)\]", raw.notes)
+    if text == "partial" and stages:
+        counts = [int(n) for n in stages.group(1).split(",")]
+        if len(set(counts)) > 1:
+            raise Skip("stages recompute differently")
+        return Recompute.FULL, counts[0]
+    if text:
+        raise Skip("recomputes parts of a layer that are not modelled")
+    if re.search(r"deepspeed 3d megatron", raw.text("framework").lower()):
+        ledger.assume("megatron_examples_recompute")
+        return Recompute.FULL, -1
+    ledger.assume("recompute_not_stated")
+    return Recompute.NONE, -1
+
+
+def _zero_stage(raw: RawRow, software: Software, ledger: Ledger) -> int:
+    stage = raw.number("zero_stage")
+    if stage is not None:
+        return int(stage)
+    notes = f"{raw.text('sharding')} {raw.notes}".lower()
+    if "distributed optimizer" in notes:
+        return 1
+    printed = re.search(r"zero-?([0-3])", notes)
+    if printed:
+        return int(printed.group(1))
+    ledger.assume("zero_of_software")
+    if software is Software.FSDP:
+        return 3
+    if "deepspeed + hf" in raw.text("framework").lower():
+        raise Skip("ZeRO stage not stated")
+    return 0
+
+
+def _offload(raw: RawRow) -> tuple[Offload, Offload]:
+    """(optimizer, parameters)."""
+    text = raw.text("offload").lower()
+    if text in ("", "none", "0"):
+        if "With full cpu offload" in raw.notes:
+            return Offload.CPU, Offload.CPU
+        return Offload.NONE, Offload.NONE
+    if "activation" in text:
+        raise Skip("activations offloaded")
+    place = Offload.NVME if "nvme" in text else Offload.CPU
+    optimizer = place if re.search(r"opt|^cpu$|^nvme$", text) else Offload.NONE
+    params = place if "param" in text else Offload.NONE
+    return optimizer, params
+
+
+def _stage_layers(raw: RawRow, layers: int, pp: int) -> tuple[int, int]:
+    """(layers of the first stage, of the last); 0 divides evenly."""
+    args = raw.arguments
+    first = int(args.get("decoder-first-pipeline-num-layers", 0))
+    last = int(args.get("decoder-last-pipeline-num-layers", 0))
+    if args.get("account-for-embedding-in-pipeline-split") and (layers + 2) % pp == 0 and pp > 1:
+        return (layers + 2) // pp - 1, (layers + 2) // pp - 1
+    bounds = re.search(r"partition boundaries \[([\d, ]+)\]", raw.notes)
+    if bounds and pp > 1:
+        cuts = [int(n) for n in bounds.group(1).split(",")]
+        # The model's list has three entries before the layers (cast, embedding, transpose) and
+        # three after them (transpose, norm, head): Megatron-DeepSpeed, GPTModelPipe.
+        if cuts[-1] == layers + 6 and len(cuts) == pp + 1:
+            sizes = [max(0, min(b, layers + 3) - max(a, 3)) for a, b in pairwise(cuts)]
+            if max(sizes[1:-1], default=0) - min(sizes[1:-1], default=0) > 1:
+                raise Skip("stages of unequal layers")
+            return sizes[0], sizes[-1]
+    return first, last
+
+
+def _vpp(raw: RawRow, layers: int, pp: int, ledger: Ledger) -> int:
+    vpp = raw.integer("vpp")
+    if vpp:
+        return vpp if pp > 1 else 1
+    if pp > 1 and re.search(r"megatron-core r", raw.text("framework").lower()):
+        ledger.assume("interleave_fully")
+        return layers // pp
+    return 1
+
+
+def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledger) -> Plan:
+    """The plan of a row.
+
+    degrees: from degrees_of. layers: of the model. nodes: that the run used.
+    """
+    software = software_of(raw, degrees.tp, degrees.pp, ledger)
+    recompute, recompute_layers = _recompute(raw, layers, degrees.pp, ledger)
+    first, last = _stage_layers(raw, layers, degrees.pp)
+    optimizer, params = _offload(raw)
+    zero = _zero_stage(raw, software, ledger)
+    text = f"{raw.text('framework')} {raw.notes}".lower()
+    sequence_parallel = raw.flag("seq_parallel")
+    if sequence_parallel is None:
+        sequence_parallel = modern(raw) and degrees.tp > 1
+    overlap = True
+    if software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED):
+        overlap = bool(raw.arguments.get("overlap-grad-reduce")) or (
+            not raw.arguments and modern(raw)
+        )
+        if not overlap:
+            ledger.assume("no_overlap_before_2023")
+    bucket = re.search(r"bucket=([\d.]+e\d+)", raw.notes)
+    more: dict[str, object] = {"reduce_bucket": int(float(bucket.group(1)))} if bucket else {}
+    return Plan(
+        software=software,
+        nodes=nodes,
+        tp=degrees.tp,
+        sequence_parallel=bool(sequence_parallel) and degrees.tp > 1,
+        pp=degrees.pp,
+        vpp=_vpp(raw, layers, degrees.pp, ledger),
+        first_stage_layers=first,
+        last_stage_layers=last,
+        dp=degrees.dp,
+        cp=degrees.cp,
+        ep=raw.integer("ep") or 1,
+        zero_stage=zero,
+        micro_batch=degrees.micro_batch,
+        grad_accum=degrees.grad_accum,
+        recompute=recompute,
+        recompute_layers=recompute_layers,
+        offload_optimizer=optimizer,
+        offload_param=params,
+        cpu_checkpointing="pa_cpu=y" in text,
+        overlap_comm=overlap,
+        compile=bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text))
+        and "eager" not in text,
+        **more,
+    )

@@ -1,0 +1,72 @@
+"""One line of a CSV of measurements, as typed values. Blank is unknown."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_UNKNOWN = {"", "na", "n/a", "nan", "none", "null", "?", "-"}
+
+
+@dataclass(frozen=True)
+class RawRow:
+    """Named cells of one row; a column that the file lacks is a blank cell."""
+
+    cells: Mapping[str, str]
+    _args: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def text(self, name: str) -> str:
+        """The cell, stripped; empty where unknown."""
+        return (self.cells.get(name) or "").strip()
+
+    def number(self, name: str) -> float | None:
+        """The cell as a number; None where it is blank or no number."""
+        cell = self.text(name)
+        if cell.lower() in _UNKNOWN:
+            return None
+        try:
+            return float(cell)
+        except ValueError:
+            return None
+
+    def integer(self, name: str) -> int | None:
+        """The cell as a whole number of at least 1, or None."""
+        value = self.number(name)
+        return int(value) if value is not None and value >= 1 and value == int(value) else None
+
+    def flag(self, name: str) -> bool | None:
+        """The cell as 0 or 1, or None."""
+        value = self.number(name)
+        return None if value is None else value != 0
+
+    @property
+    def notes(self) -> str:
+        """What the collector of the row wrote about it."""
+        return self.text("notes")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Command-line arguments that the notes carry as `args={...}` (JSON)."""
+        if not self._args:
+            found = re.search(r"args=(\{.*?\})(?:;|$)", self.notes)
+            try:
+                parsed = json.loads(found.group(1)) if found else {}
+            except json.JSONDecodeError:
+                parsed = {}
+            self._args.update(parsed if parsed else {"": None})
+        return {name: value for name, value in self._args.items() if name}
+
+    def note(self, key: str) -> str:
+        """The value of `key=value` in the notes, up to the next semicolon; empty if absent."""
+        found = re.search(rf"(?:^|;|\s){re.escape(key)}=([^;]*)", self.notes)
+        return found.group(1).strip() if found else ""
+
+
+def read_csv(path: Path) -> Iterator[RawRow]:
+    """Every row of one file."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        for cells in csv.DictReader(lines):
+            yield RawRow({k: v or "" for k, v in cells.items() if isinstance(k, str)})

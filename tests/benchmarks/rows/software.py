@@ -1,0 +1,47 @@
+"""Which software profile a framework's name means, and what that software does by default."""
+
+import re
+
+from cost_model.plans import Software
+from tests.benchmarks.rows.assumptions import Ledger
+from tests.benchmarks.rows.raw import RawRow
+
+_FSDP = (
+    r"fsdp|composer|torchtitan|torchtrain|lit-?gpt|torchtune|lightning|\bddp\b|maxtext|paxml|jax"
+)
+_THIRD_PARTY_3D = (
+    r"aa-scaling|internevo|paddle|alpa|parax|aceso|gpipe|torch pipe|nanotron|mist|colossal|oslo"
+)
+
+
+def software_of(raw: RawRow, tp: int, pp: int, ledger: Ledger) -> Software:
+    """The profile of a row's framework.
+
+    tp, pp: degrees of the run, which decide where the name does not.
+    """
+    name = raw.text("framework").lower()
+    zero3 = raw.integer("zero_stage") == 3
+    if re.search(r"megatron.?(lm)?.?\+? ?deepspeed|deepspeed 3d|sailor", name):
+        return Software.DEEPSPEED if zero3 else Software.MEGATRON_DEEPSPEED
+    if "deepspeed" in name:
+        return Software.DEEPSPEED
+    if re.search(r"megatron|nemo|flagscale|metis", name):
+        return Software.FSDP if raw.arguments.get("use-megatron-fsdp") else Software.MEGATRON
+    if re.search(_FSDP, name):
+        return Software.FSDP
+    if re.search(_THIRD_PARTY_3D, name):
+        ledger.assume("third_party_3d")
+        if zero3 and tp == pp == 1:
+            return Software.FSDP
+        return Software.MEGATRON
+    ledger.assume("unknown_software")
+    if tp > 1 or pp > 1:
+        return Software.MEGATRON
+    return Software.FSDP if zero3 else Software.DEEPSPEED
+
+
+def modern(raw: RawRow) -> bool:
+    """Whether the software is of 2023 or later: flash attention and overlap by default."""
+    name = raw.text("framework").lower()
+    new = r"core|bridge|nemo 2[3-9]|torchtitan|torchtune|maxtext|nanotron|flagscale|litgpt|real"
+    return bool(re.search(new, name)) or raw.flag("flash_attn") is True

@@ -1,0 +1,137 @@
+"""The training of a row: precision, optimizer, kernels, method."""
+
+import re
+from typing import Any
+
+from cost_model.plans import Software
+from cost_model.specs.cluster import Gpu
+from cost_model.specs.training import AttentionKernel, Lora, Optimizer, Precision, TrainingSpec
+from tests.benchmarks.rows.assumptions import Ledger, Skip
+from tests.benchmarks.rows.raw import RawRow
+from tests.benchmarks.rows.software import modern
+
+
+def _precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Precision:
+    text = raw.text("precision").lower()
+    if re.search(r"fp8|float8", text):
+        raise Skip("fp8 matrix products")
+    if "bf16" in text:
+        return "bf16"
+    if "fp16" in text:
+        return "fp16"
+    if "tf32" in text:
+        raise Skip("TF32 matrix products")
+    if "fp32" in text:
+        return "fp32"
+    ledger.assume("precision_bf16")
+    return "bf16" if gpu.bf16_tflops else "fp16"
+
+
+def kernel_name(raw: RawRow) -> str:
+    """The attention and norm kernels as the source names them; empty where it does not."""
+    return raw.note("kernel")
+
+
+def _attention(raw: RawRow, software: Software, ledger: Ledger) -> AttentionKernel:
+    kernel = kernel_name(raw).lower()
+    backend = str(raw.arguments.get("attention-backend", "")).lower()
+    if kernel:
+        if "flash" in kernel:
+            return "flash2" if re.search(r"attention.?2|v2", kernel) else "flash1"
+        return "fused_softmax" if "fused" in kernel else "eager"
+    if backend in ("unfused", "local"):
+        return "fused_softmax"
+    if backend:
+        return "flash2"
+    flash = raw.flag("flash_attn")
+    if flash:
+        return "flash1" if re.search(r"older readme|v[23]_", raw.notes.lower()) else "flash2"
+    if flash is None and modern(raw):
+        ledger.assume("flash_by_age")
+        return "flash2"
+    if software in (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.FSDP):
+        return "eager"
+    ledger.assume("fused_softmax")
+    return "fused_softmax"
+
+
+def _fused_norm(raw: RawRow, software: Software, compiled: bool, ledger: Ledger) -> bool:
+    kernel = kernel_name(raw)
+    if kernel:
+        return "RMS" in kernel
+    stated = re.search(r"rms_norm=(true|false)", raw.notes.lower())
+    if stated:
+        return stated.group(1) == "true"
+    if compiled or software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED):
+        ledger.assume("fused_kernels")
+        return True
+    return False
+
+
+def _optimizer(raw: RawRow, ledger: Ledger) -> Optimizer:
+    text = f"{raw.text('framework')} {raw.arguments.get('optimizer', '')}".lower()
+    if "8-bit" in text:
+        return "adam8bit"
+    if "muon" in text:
+        return "muon"
+    if "lamb" in text:
+        ledger.assume("lamb_as_adam")
+    return "adamw"
+
+
+def _dropout(raw: RawRow, gated: bool, ledger: Ledger) -> float:
+    args = raw.arguments
+    if "hidden-dropout" in args or "attention-dropout" in args:
+        return float(args.get("attention-dropout", 0.1))
+    name = f"{raw.text('framework')} {raw.text('model_name')}".lower()
+    if args or (
+        not gated and re.search(r"megatron|nemo|bert|gpt-?2", name) and "mosaic" not in name
+    ):
+        ledger.assume("gpt_dropout")
+        return 0.1
+    return 0.0
+
+
+def _lora(raw: RawRow) -> Lora | None:
+    text = f"{raw.notes} {raw.text('model_name')}".lower()
+    if "galore" in text or "adapter" in text.replace("lora/adapter", ""):
+        raise Skip("adapter method not modelled")
+    if re.search(r"full finetun|full.yaml|full fine", text):
+        return None
+    if "qlora" in text or re.search(r"quantization=(bnb|nf4)", text):
+        return Lora(rank=8, quantized_base=True)
+    return Lora(rank=8) if re.search(r"\blora", text) else None
+
+
+def training_of(
+    raw: RawRow,
+    software: Software,
+    gpu: Gpu,
+    global_batch: int,
+    gated: bool,
+    compiled: bool,
+    ledger: Ledger,
+) -> TrainingSpec:
+    """The training specification of a row.
+
+    gpu: for the precision where the row has none. gated: whether the feed-forward is (LLaMA-like
+    models have no dropout). compiled: whether a compiler fuses element-wise kernels.
+    """
+    seq = raw.integer("seq_len")
+    if seq is None:
+        raise Skip("sequence length not stated")
+    more: dict[str, Any] = {}
+    text = raw.text("precision").lower()
+    if "bf16-true" in text or 'precision "bf16" = whole model' in raw.notes:
+        more["fp32_master"] = False
+    return TrainingSpec(
+        seq_len=seq,
+        global_batch=global_batch,
+        precision=_precision(raw, gpu, ledger),
+        optimizer=_optimizer(raw, ledger),
+        attention=_attention(raw, software, ledger),
+        fused_norm=_fused_norm(raw, software, compiled, ledger),
+        dropout=_dropout(raw, gated, ledger),
+        lora=_lora(raw),
+        **more,
+    )
