@@ -1,0 +1,62 @@
+"""Checks the model, the cluster and the training run against each other."""
+
+from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
+from planner.errors import Problem
+from planner.request.search import SearchOptions
+from planner.request.training import BEFORE_FLASH_2
+
+
+def coherence_problems(
+    model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec
+) -> list[Problem]:
+    """What no plan could repair."""
+    problems = []
+    if model.max_seq_len is not None and training.seq_len > model.max_seq_len:
+        problems.append(
+            Problem(
+                "/training/seq_len",
+                f"{training.seq_len} tokens, and {model.name} has positions for "
+                f"{model.max_seq_len}",
+                f"give at most {model.max_seq_len}",
+            )
+        )
+    gpu = cluster.node.gpu
+    if training.precision == "bf16" and gpu.bf16_tflops is None:
+        problems.append(
+            Problem(
+                "/training/precision",
+                f"bf16, and the {gpu.name} has no bf16 matrix unit",
+                "give fp16 (with loss scaling) or fp32",
+            )
+        )
+    flash = training.attention in {"flash1", "flash2"}
+    if flash and training.precision == "fp32":
+        problems.append(
+            Problem(
+                "/training/attention",
+                f"{training.attention} with fp32; flash attention has 16-bit kernels only",
+                "give sdpa or eager, or a 16-bit precision",
+            )
+        )
+    if training.attention == "flash2" and gpu.generation in BEFORE_FLASH_2:
+        problems.append(
+            Problem(
+                "/training/attention",
+                f"flash2, and there is no such kernel for the {gpu.name} ({gpu.generation})",
+                "give sdpa or eager",
+            )
+        )
+    return problems
+
+
+def deadline_problems(search: SearchOptions, training: TrainingSpec) -> list[Problem]:
+    """A deadline needs a token budget."""
+    if search.deadline_days is None or training.tokens is not None:
+        return []
+    return [
+        Problem(
+            "/training/tokens",
+            f"a deadline of {search.deadline_days} days and no tokens to train on",
+            "give training.tokens",
+        )
+    ]

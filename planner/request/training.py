@@ -1,0 +1,47 @@
+"""The training part of a request."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from cost_model.specs import ClusterSpec, TrainingSpec
+
+BEFORE_FLASH_2 = ("volta", "turing", "cpu")
+"""Generations without flash-attention 2 kernels."""
+
+
+class TrainingRequest(TrainingSpec):
+    """A training run whose global batch is given in sequences or in tokens."""
+
+    global_batch: int = Field(default=0, ge=0)
+    """Sequences per optimizer step; leave it out to give `global_batch_tokens`."""
+    global_batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens per optimizer step, rounded down to whole sequences."""
+
+    @model_validator(mode="after")
+    def _one_batch(self) -> Self:
+        if (self.global_batch > 0) == (self.global_batch_tokens is not None):
+            raise ValueError("give either global_batch (sequences) or global_batch_tokens")
+        if self.global_batch_tokens is not None and self.global_batch_tokens < self.seq_len:
+            raise ValueError(
+                f"global_batch_tokens of {self.global_batch_tokens} is less than one sequence "
+                f"of {self.seq_len} tokens; give at least {self.seq_len}"
+            )
+        return self
+
+    def spec(self, cluster: ClusterSpec) -> TrainingSpec:
+        """The run in sequences; precision and attention left out take what the GPU can do.
+
+        A GPU without a bf16 matrix unit is older than Ampere: there the defaults are fp16 and
+        PyTorch's own attention, since flash-attention 2 needs Ampere (its README).
+        """
+        values = self.model_dump(exclude={"global_batch_tokens"})
+        if self.global_batch_tokens is not None:
+            values["global_batch"] = self.global_batch_tokens // self.seq_len
+        gpu = cluster.node.gpu
+        if "precision" not in self.model_fields_set and gpu.bf16_tflops is None:
+            values["precision"] = "fp16"
+        no_flash = gpu.generation in BEFORE_FLASH_2 or values["precision"] == "fp32"
+        if "attention" not in self.model_fields_set and no_flash:
+            values["attention"] = "sdpa"
+        return TrainingSpec(**values)

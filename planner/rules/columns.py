@@ -1,0 +1,41 @@
+"""Small predicates over columns that several rules share."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from cost_model.plans import Bools, Ints, PlanTable, Software
+
+DEEPSPEED_ENGINE = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED)
+MEGATRON_LAYERS = (Software.MEGATRON_DEEPSPEED, Software.MEGATRON)
+
+
+def is_software(table: PlanTable, *software: Software) -> Bools:
+    """Whether each plan runs on one of these."""
+    picked: Bools = np.isin(table.software, [int(s) for s in software])
+    return picked
+
+
+def divides(parts: Ints, sizes: Iterable[int]) -> Bools:
+    """Whether `parts` divides every one of `sizes`."""
+    legal = np.ones(parts.shape, np.bool_)
+    for size in sizes:
+        legal &= size % parts == 0
+    return legal
+
+
+def not_dividing(parts: int, sizes: Iterable[int]) -> list[int]:
+    """Those of `sizes` that `parts` does not divide."""
+    return [size for size in sizes if size % parts]
+
+
+def common_divisors(sizes: Iterable[int]) -> list[int]:
+    """Degrees that divide every size: what to offer instead."""
+    common = int(np.gcd.reduce([*sizes, 0]))
+    return [d for d in range(1, min(common, 128) + 1) if common % d == 0]
+
+
+def spoken(values: Iterable[object]) -> str:
+    """A list in words: '1, 2 or 4'."""
+    texts = [str(v) for v in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

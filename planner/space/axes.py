@@ -1,0 +1,181 @@
+"""The values each column may take, by software: what the space is the product of."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.plans import Ints, Offload, Plan, Recompute, Software
+from planner.request.search import Limit, SearchOptions
+from planner.rules import World
+
+STRUCTURE = ("tp", "pp", "sp", "cp", "dp", "ep", "sequence_parallel", "vpp")
+"""Columns that lay ranks out; together with the states they bound memory from below."""
+
+STATES = (
+    "zero_stage",
+    "offload_optimizer",
+    "offload_param",
+    "hpz",
+    "quantized_weights",
+    "quantized_gradients",
+)
+"""Columns that decide where parameters, gradients and optimizer states live."""
+
+ACTIVATIONS = (
+    "micro_batch",
+    "recompute",
+    "partition_activations",
+    "cpu_checkpointing",
+    "chunked_loss",
+    "compile",
+)
+"""Columns that decide what is kept for the backward pass."""
+
+AXES = (*STRUCTURE, *STATES, *ACTIVATIONS)
+DERIVED = ("nodes", "grad_accum")
+"""nodes follows from the world size, grad_accum from the batch triple."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The values of every axis for one software, and what else is held fixed."""
+
+    software: Software
+    values: dict[str, Ints]
+    fixed: dict[str, float]
+    """Columns outside the axes that the request fixes."""
+    bounds: dict[str, Limit]
+    """Limits of the derived columns."""
+
+    @property
+    def combinations(self) -> int:
+        """Size of the full product."""
+        return int(np.prod([len(v) for v in self.values.values()], dtype=np.float64))
+
+
+def divisors(n: int, most: int | None = None) -> list[int]:
+    """Divisors of n in rising order, up to `most`."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    both = sorted({*small, *(n // d for d in small)})
+    return both if most is None else [d for d in both if d <= most]
+
+
+def _gcd(sizes: tuple[int, ...]) -> int:
+    return int(np.gcd.reduce([*sizes, 0])) or 1
+
+
+def _structure(world: World, search: SearchOptions, software: Software) -> dict[str, list[int]]:
+    allow, gpus = search.allow, world.cluster.gpus
+    per_node, layers = world.cluster.node.gpus_per_node, world.model.layers
+    megatron = software in {Software.MEGATRON, Software.MEGATRON_DEEPSPEED}
+    pipelines = megatron or software == Software.DEEPSPEED_PIPELINE
+    tp_max = gpus if allow.tp_across_nodes else per_node
+    tp_from = gpus if allow.tp_across_nodes else per_node
+    stages = sorted({*divisors(layers, gpus), *divisors(gpus, min(layers, gpus))})
+    interleaves = software == Software.MEGATRON and allow.vpp and layers > 1
+    moe = world.model.is_moe and allow.ep
+    context = software in {Software.MEGATRON, Software.FSDP} and allow.cp
+    return {
+        "tp": divisors(tp_from, tp_max)
+        if allow.tp and software != Software.DEEPSPEED_PIPELINE
+        else [1],
+        "pp": stages if allow.pp and pipelines else [1],
+        "sp": divisors(_gcd(world.heads), gpus)
+        if allow.sp and software == Software.DEEPSPEED
+        else [1],
+        "cp": [2**k for k in range(gpus.bit_length()) if 2**k <= gpus] if context else [1],
+        "dp": divisors(world.training.global_batch, gpus),
+        "ep": divisors(_gcd(world.experts), gpus) if moe else [1],
+        "sequence_parallel": [0, 1] if megatron and allow.sequence_parallel else [0],
+        "vpp": divisors(layers, 16) if interleaves else [1],
+    }
+
+
+def _states(world: World, search: SearchOptions, software: Software) -> dict[str, list[int]]:
+    allow, node = search.allow, world.cluster.node
+    engine = software == Software.DEEPSPEED
+    top = {Software.DEEPSPEED: 3, Software.FSDP: 3}.get(software, 1)
+    stages = list(range(top + 1)) if allow.zero else [0]
+    places = [int(Offload.NONE)]
+    if allow.offload and software not in {Software.MEGATRON, Software.FSDP}:
+        places.append(int(Offload.CPU))
+        if allow.nvme and node.nvme is not None and engine:
+            places.append(int(Offload.NVME))
+    several_nodes = world.cluster.nodes > 1
+    hpz = engine and allow.hpz and several_nodes and node.gpus_per_node > 1
+    quantized = engine and allow.compression and several_nodes
+    return {
+        "zero_stage": stages,
+        "offload_optimizer": places,
+        "offload_param": places if engine else [0],
+        "hpz": [1, node.gpus_per_node] if hpz else [1],
+        "quantized_weights": [0, 1] if quantized else [0],
+        "quantized_gradients": [0, 1] if quantized else [0],
+    }
+
+
+def _activations(world: World, search: SearchOptions, software: Software) -> dict[str, list[int]]:
+    allow = search.allow
+    kept_scores = world.training.attention in {"eager", "fused_softmax"}
+    megatron = software in {Software.MEGATRON, Software.MEGATRON_DEEPSPEED}
+    modes = [int(Recompute.NONE)]
+    if allow.recompute:
+        modes += [int(Recompute.SELECTIVE)] if kept_scores and megatron else []
+        modes += [int(Recompute.FULL)]
+    partition = allow.recompute and software == Software.MEGATRON_DEEPSPEED
+    hugging_face = software in {Software.DEEPSPEED, Software.FSDP}
+    return {
+        "micro_batch": divisors(world.training.global_batch),
+        "recompute": modes,
+        "partition_activations": [0, 1] if partition else [0],
+        "cpu_checkpointing": [0, 1] if partition and allow.offload else [0],
+        "chunked_loss": [0, 1] if allow.chunked_loss and hugging_face else [0],
+        "compile": [0, 1] if allow.compile and hugging_face else [0],
+    }
+
+
+def _within(values: list[int], limit: Limit | None) -> list[int]:
+    if limit is None:
+        return values
+    return [v for v in values if limit.holds(v)]
+
+
+def axes(world: World, search: SearchOptions, software: Software) -> Axes:
+    """The axes of one software within the limits of the request.
+
+    A fixed value replaces the axis, even where the axis would not have offered it.
+    """
+    values = {
+        **_structure(world, search, software),
+        **_states(world, search, software),
+        **_activations(world, search, software),
+    }
+    bounds: dict[str, Limit] = {}
+    fixed: dict[str, float] = {}
+    for name, value in search.fixed.items():
+        if name in values:
+            values[name] = [int(value)]
+        elif name in DERIVED:
+            bounds[name] = Limit(values=(int(value),))
+        elif name != "software":
+            fixed[name] = value
+    for name, limit in search.limits.items():
+        if name in values:
+            values[name] = _within(values[name], limit)
+        elif name in DERIVED:
+            old = bounds.get(name)
+            bounds[name] = limit if old is None else old.and_also(limit)
+        elif not limit.holds(int(fixed.get(name, Plan.model_fields[name].default))):
+            values["tp"] = []
+    if not search.allow.fewer_nodes:
+        all_nodes = Limit(values=(world.cluster.nodes,))
+        old = bounds.get("nodes")
+        bounds["nodes"] = all_nodes if old is None else old.and_also(all_nodes)
+    arrays = {name: np.array(v, np.int64) for name, v in values.items()}
+    return Axes(software, arrays, fixed, bounds)
+
+
+def software_allowed(search: SearchOptions) -> tuple[Software, ...]:
+    """The software of the request, less what `fixed` excludes."""
+    only = search.fixed.get("software")
+    return tuple(s for s in search.software if only is None or s == only)
