@@ -1,0 +1,127 @@
+"""Coefficients of the step-time model: what a data sheet does not say, measured or fitted.
+
+Each is physical (an efficiency, a latency, a host time per operation) and keyed by the GPU type,
+the kind of link or network, or the training software: never by a model, a source or a row.
+"""
+
+import json
+from functools import cache
+from importlib.resources import files
+
+from pydantic import Field
+
+from cost_model.plans import Software
+from cost_model.specs.cluster import Gpu
+from cost_model.specs.frozen import Frozen
+
+
+class GpuCoefficients(Frozen):
+    """How far one GPU type gets towards its data sheet."""
+
+    gemm_efficiency: float = Field(gt=0, le=1)
+    """Share of the peak that a large matrix product sustains: clocks under load, issue limits."""
+    gemm_k_half: float = Field(ge=0)
+    """Depth, in elements, that a tile loses to filling and draining its pipeline."""
+    gemm_overhead_us: float = Field(ge=0)
+    """Device time of an empty product: start of the grid, last wave."""
+    memory_efficiency: float = Field(gt=0, le=1)
+    """Share of the memory bandwidth that a streaming kernel reaches."""
+    kernel_overhead_us: float = Field(ge=0)
+    """Device time of an empty memory-bound kernel."""
+    flash1_efficiency: float = Field(gt=0, le=1.5)
+    """Share of the peak in FlashAttention-1's forward pass, long sequence, head of 128."""
+    flash2_efficiency: float = Field(gt=0, le=1.5)
+    """The same for FlashAttention-2, or the best kernel that PyTorch ships for the GPU."""
+    flash_backward_ratio: float = Field(gt=0, le=1.5)
+    """Backward rate of a flash kernel over its forward rate; it does 2.5 times the work."""
+    comm_slowdown: float = Field(ge=0, le=1)
+    """How much longer compute takes while a collective runs beside it: SMs and memory taken."""
+
+
+class LinkCoefficients(Frozen):
+    """How far NCCL gets towards the rate of a link."""
+
+    efficiency: float = Field(gt=0, le=1)
+    """Share of the data-sheet rate that a large ring collective reaches."""
+    base_us: float = Field(ge=0)
+    """Time of one empty collective beside its hops: launch, synchronisation of the ranks."""
+    hop_us: float = Field(ge=0)
+    """Added per step of the ring or level of the tree, beside the link's own latency."""
+
+
+class SoftwareCoefficients(Frozen):
+    """What one training software costs beside its kernels."""
+
+    host_us: float = Field(ge=0)
+    """Host time per operator of the forward pass: Python, dispatch, launch."""
+    host_backward_ratio: float = Field(ge=0)
+    """Host time per operator of the backward pass over that of the forward pass."""
+    comm_host_us: float = Field(ge=0)
+    """Host time per collective of the forward or backward pass."""
+    zero3_host_us: float = Field(ge=0)
+    """Host time per layer and pass of gathering and releasing sharded parameters."""
+    micro_batch_ms: float = Field(ge=0)
+    """Host time per micro-batch: data loading, loss, schedule."""
+    step_ms: float = Field(ge=0)
+    """Fixed time per optimizer step: scaler, norm, logging, synchronisation."""
+    dp_overlap: float = Field(ge=0, le=1)
+    """Share of the backward pass behind which gradient traffic can hide when it may overlap."""
+    straggle: float = Field(ge=0)
+    """Growth of the step with scale, per doubling of the nodes that must wait for each other."""
+
+
+class Spread(Frozen):
+    """Log-normal standard deviation of measured over predicted step time."""
+
+    known: float = Field(gt=0)
+    """GPU type and software both fitted."""
+    unknown_gpu: float = Field(gt=0)
+    """The GPU's coefficients are those of its architecture."""
+    small: float = Field(gt=0)
+    """Added in quadrature where the host, not the GPU, sets the pace."""
+
+
+class Coefficients(Frozen):
+    """The whole set for step time."""
+
+    gpus: dict[str, GpuCoefficients]
+    architectures: dict[str, GpuCoefficients]
+    """Defaults for a GPU type that was never measured."""
+    links: dict[str, LinkCoefficients]
+    networks: dict[str, LinkCoefficients]
+    software: dict[str, SoftwareCoefficients]
+    spread: dict[str, Spread]
+    """By software, 'default' for the rest."""
+    provenance: dict[str, str] = Field(default_factory=dict)
+    """Where each group of figures comes from."""
+
+    @classmethod
+    def default(cls) -> "Coefficients":
+        """The shipped set."""
+        return _shipped()
+
+    def gpu(self, gpu: Gpu) -> GpuCoefficients:
+        """Those of the GPU type, or of its architecture."""
+        return self.gpus.get(gpu.name) or self.architectures[gpu.generation]
+
+    def knows(self, gpu: Gpu) -> bool:
+        """Whether the GPU type itself was fitted."""
+        return gpu.name in self.gpus
+
+    def link(self, kind: str) -> LinkCoefficients:
+        """Those of a kind of link inside a node."""
+        return self.links[kind]
+
+    def network(self, kind: str) -> LinkCoefficients:
+        """Those of a kind of network between nodes."""
+        return self.networks[kind]
+
+    def of_software(self, software: Software) -> SoftwareCoefficients:
+        """Those of one training software."""
+        return self.software[software.name.lower()]
+
+
+@cache
+def _shipped() -> Coefficients:
+    text = files(__package__).joinpath("time.json").read_text("utf-8")
+    return Coefficients.model_validate(json.loads(text))

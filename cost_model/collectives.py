@@ -1,0 +1,143 @@
+"""Time of one collective of n bytes over a group of ranks laid on a topology.
+
+Ranks fill nodes in order. A group has `size` ranks, `stride` ranks apart, so that
+`gpus_per_node // stride` of them share a node; the other ranks of the node belong to other groups
+that run the same collective at the same time and share the node's network ports.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration import Coefficients
+from cost_model.plans import Floats, Ints
+from cost_model.specs.cluster import ClusterSpec
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Rates and latencies of a cluster as NCCL reaches them."""
+
+    gpus_per_node: int
+    island: int
+    """GPUs joined by the fast link; the node unless NVLink bridges join fewer."""
+    island_bytes_per_s: float
+    """Per GPU and direction within an island."""
+    node_bytes_per_s: float
+    """Per GPU and direction between islands of one node."""
+    port_bytes_per_s: float
+    """Per node and direction, all ports."""
+    island_hop_s: float
+    network_hop_s: float
+    island_base_s: float
+    network_base_s: float
+
+    @classmethod
+    def of(cls, cluster: ClusterSpec, coefficients: Coefficients) -> "Topology":
+        """The topology of a cluster under fitted link efficiencies."""
+        node, net = cluster.node, cluster.network
+        link = coefficients.link(node.link.kind)
+        wire = coefficients.network(net.kind)
+        fast = node.link.bandwidth_gb_per_s * 1e9 * link.efficiency
+        pcie = node.pcie_gb_per_s * 1e9 * coefficients.link("pcie").efficiency
+        island = node.link.nvlink_group or node.gpus_per_node
+        return cls(
+            gpus_per_node=node.gpus_per_node,
+            island=island,
+            island_bytes_per_s=fast,
+            node_bytes_per_s=fast if island >= node.gpus_per_node else min(fast, pcie),
+            port_bytes_per_s=net.node_bytes_per_s * wire.efficiency,
+            island_hop_s=(node.link.latency_us + link.hop_us) * 1e-6,
+            network_hop_s=(net.latency_us + wire.hop_us) * 1e-6,
+            island_base_s=link.base_us * 1e-6,
+            network_base_s=wire.base_us * 1e-6,
+        )
+
+    def members(self, size: Ints, stride: Ints) -> Ints:
+        """Ranks of one group that share a node [plans]."""
+        together: Ints = np.maximum(self.gpus_per_node // np.maximum(stride, 1), 1)
+        return np.minimum(size, together)
+
+    def local_rate(self, size: Ints, stride: Ints) -> Floats:
+        """Bytes a second per rank inside the node [plans]."""
+        within = size * stride <= self.island
+        return np.where(within, self.island_bytes_per_s, self.node_bytes_per_s)
+
+    def rank_network_rate(self) -> float:
+        """Bytes a second per rank to other nodes when every GPU of the node sends."""
+        return self.port_bytes_per_s / self.gpus_per_node
+
+
+def _latency(topology: Topology, size: Ints, members: Ints, rounds: int) -> Floats:
+    """Seconds that an empty collective takes [plans].
+
+    NCCL takes a ring where it is short and a double binary tree where the group is long, so the
+    hops are the fewer of both: Jeaugey, "Massively scale your deep learning training with NCCL
+    2.4", 2019. `rounds` is 2 for an all-reduce, 1 for its halves.
+    """
+    nodes = -(-size // members)
+    local = np.minimum(members - 1, 2 * np.log2(np.maximum(members, 1)))
+    remote = np.minimum(nodes - 1, 2 * np.log2(np.maximum(nodes, 1)))
+    hops: Floats = rounds * (local * topology.island_hop_s + remote * topology.network_hop_s)
+    base = np.where(nodes > 1, topology.network_base_s, topology.island_base_s)
+    return np.where(size > 1, hops + base, 0.0)
+
+
+def _ring(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints, rounds: int) -> Floats:
+    members = topology.members(size, stride)
+    nodes = -(-size // members)
+    moved = rounds * n_bytes * (size - 1) / size
+    local = np.where(members > 1, moved / topology.local_rate(members, stride), 0.0)
+    share = topology.rank_network_rate() * members
+    remote = np.where(nodes > 1, moved / share, 0.0)
+    wire: Floats = np.maximum(local, remote)
+    return wire + _latency(topology, size, members, rounds)
+
+
+def all_reduce_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:
+    """Time of one ring all-reduce [plans].
+
+    n_bytes: payload per rank. Each rank sends and receives 2 (g - 1) / g of it: Thakur,
+    Rabenseifner, Gropp 2005, section 4.4. Between nodes the ring of a group crosses each node
+    once per channel, so a group of k ranks a node uses the ports of its k GPUs.
+    """
+    return _ring(topology, n_bytes, size, stride, 2)
+
+
+def all_gather_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:
+    """Time of one ring all-gather, or reduce-scatter, of `n_bytes` whole [plans].
+
+    Each rank sends (g - 1) / g of the whole: Thakur et al. 2005, section 4.1.
+    """
+    return _ring(topology, n_bytes, size, stride, 1)
+
+
+def all_to_all_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:
+    """Time of one all-to-all in which each rank holds `n_bytes` [plans].
+
+    Each rank keeps 1 / g of its bytes; what goes to ranks of other nodes leaves through its share
+    of the node's ports.
+    """
+    members = topology.members(size, stride)
+    local = n_bytes * (members - 1) / size / topology.local_rate(members, stride)
+    remote = n_bytes * (size - members) / size / topology.rank_network_rate()
+    wire: Floats = np.maximum(local, remote)
+    return wire + _latency(topology, size, members, 1)
+
+
+def point_to_point_seconds(topology: Topology, n_bytes: Floats, distance: Ints) -> Floats:
+    """Time of sending `n_bytes` to the rank `distance` further on, every rank sending [plans]."""
+    remote = distance >= topology.gpus_per_node
+    rate = np.where(
+        remote,
+        topology.rank_network_rate(),
+        np.where(
+            distance < topology.island, topology.island_bytes_per_s, topology.node_bytes_per_s
+        ),
+    )
+    hop = np.where(
+        remote,
+        topology.network_hop_s + topology.network_base_s,
+        topology.island_hop_s + topology.island_base_s,
+    )
+    return n_bytes / rate + hop

@@ -1,0 +1,115 @@
+"""Time of the attention core: scores, softmax, weighted sum; by kernel."""
+
+import numpy as np
+
+from cost_model.compute.gemm import gemm_seconds, stack
+from cost_model.compute.rates import Rates
+from cost_model.plans import Floats
+from cost_model.specs.model import Attention
+from cost_model.specs.training import AttentionKernel, TrainingSpec
+
+_HEAD_HALF = 24.0
+"""Head width at which a flash kernel would run at half its rate: its softmax work per score does
+not shrink with the head (FlashAttention-2, arXiv 2307.08691, figures 4 to 6: 64 against 128)."""
+_SEQUENCE_HALF = 256.0
+"""Keys at which a flash kernel runs at half its rate (the same figures, 512 to 16k)."""
+_SCORE_PASSES: dict[AttentionKernel, tuple[float, float]] = {
+    # score-sized reads and writes between the two products, forward and backward, at 2 bytes;
+    # dropout's own are added below
+    "eager": (15.0, 14.0),  # scale, mask, cast to fp32, softmax, cast back
+    "fused_softmax": (2.0, 3.0),  # one kernel
+}
+_DROPOUT_PASSES = (2.5, 2.5)  # read, write, one-byte mask
+
+
+def attended(attention: Attention, seq_len: int) -> float:
+    """Keys that a query attends to on average, by the mask and the window.
+
+    Causal: half of the sequence. A window of w: w, less the start of the sequence.
+    """
+    keys = float(seq_len)
+    if attention.window is not None and attention.window < seq_len:
+        w = float(attention.window)
+        return w - w * w / (2 * keys) if attention.causal else min(2 * w, keys)
+    return keys / 2 if attention.causal else keys
+
+
+def core_flops(attention: Attention, seq_len: int) -> float:
+    """FLOPs of the core's forward pass per sequence, mask used: both products.
+
+    2 s k (d_qk + d_v) per head for k attended keys.
+    """
+    widths = attention.head_dim + attention.value_head_dim
+    return 2.0 * attention.heads * seq_len * attended(attention, seq_len) * widths
+
+
+def flash_seconds(
+    attention: Attention, training: TrainingSpec, rates: Rates, sequences: Floats, version: int
+) -> tuple[Floats, Floats]:
+    """Forward and backward time of a fused attention kernel [shapes].
+
+    sequences: share of the layer's heads times sequences that one rank computes. The backward
+    pass does 2.5 times the forward's FLOPs (five products for two; arXiv 2307.08691, section 2.3).
+    """
+    efficiency = rates.gpu.flash2_efficiency if version == 2 else rates.gpu.flash1_efficiency
+    width = (attention.head_dim + attention.value_head_dim) / 2
+    width_loss = (width / (width + _HEAD_HALF)) / (128 / (128 + _HEAD_HALF))
+    keys = attended(attention, training.seq_len)
+    keys_loss = keys / (keys + _SEQUENCE_HALF)
+    rate = rates.peak_flops * efficiency * width_loss * keys_loss
+    if training.dropout > 0:
+        rate /= 1.0 + 0.15  # the random numbers of the mask are drawn twice, inside the kernel
+    work = core_flops(attention, training.seq_len) * sequences
+    launch = rates.gpu.kernel_overhead_us * 1e-6
+    forward = work / rate + launch
+    backward = 2.5 * work / (rate * rates.gpu.flash_backward_ratio) + 2 * launch
+    return forward, backward
+
+
+def scores_seconds(
+    attention: Attention, training: TrainingSpec, rates: Rates, sequences: Floats
+) -> tuple[Floats, Floats]:
+    """Forward and backward time of attention that writes its scores [shapes].
+
+    Two batched products over the whole square (a mask saves nothing here), and passes over the
+    s x s scores of each head: arXiv 2205.05198, section 4.1, counts the tensors.
+    """
+    s = float(training.seq_len)
+    heads = attention.heads * sequences
+    width, value = float(attention.head_dim), float(attention.value_head_dim)
+    square = np.full_like(heads, s)
+    products = stack(
+        [
+            (square, square, np.full_like(heads, width), heads),
+            (square, np.full_like(heads, value), square, heads),
+            # backward: gradients of scores, values, queries, keys
+            (square, square, np.full_like(heads, value), heads),
+            (square, np.full_like(heads, value), square, heads),
+            (square, np.full_like(heads, width), square, heads),
+            (square, np.full_like(heads, width), square, heads),
+        ],
+        len(heads),
+    )
+    times = gemm_seconds(products, rates)
+    forward_passes, backward_passes = _SCORE_PASSES[training.attention]
+    if training.dropout > 0:
+        forward_passes += _DROPOUT_PASSES[0]
+        backward_passes += _DROPOUT_PASSES[1]
+    score_bytes = heads * s * s * rates.element_bytes
+    forward = times[:2].sum(0) + rates.stream_seconds(1.0) * score_bytes * forward_passes
+    backward = times[2:].sum(0) + rates.stream_seconds(1.0) * score_bytes * backward_passes
+    return forward, backward
+
+
+def core_seconds(
+    attention: Attention, training: TrainingSpec, rates: Rates, sequences: Floats
+) -> tuple[Floats, Floats]:
+    """Forward and backward time of the core under the training's kernel [shapes].
+
+    `sdpa` takes FlashAttention-2 where the GPU runs it, else the memory-efficient kernel, whose
+    rate is near FlashAttention-1's.
+    """
+    if training.attention in ("eager", "fused_softmax"):
+        return scores_seconds(attention, training, rates, sequences)
+    version = 1 if training.attention == "flash1" or not rates.flash2 else 2
+    return flash_seconds(attention, training, rates, sequences, version)

@@ -1,0 +1,165 @@
+"""Compute time of one layer on one rank, by shape."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.compute.attention import core_seconds
+from cost_model.compute.gemm import gemm_seconds, stack
+from cost_model.compute.profile import passes
+from cost_model.compute.rates import Rates
+from cost_model.moe import expert_tokens, router_passes
+from cost_model.plans import Floats, PlanTable
+from cost_model.specs.model import Attention, Layer, ModelSpec
+from cost_model.specs.training import TrainingSpec
+
+_Product = tuple[Floats, Floats, Floats, Floats]
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Seconds of one layer and one micro-batch on one rank [shapes]."""
+
+    forward: Floats
+    backward: Floats
+    core_forward: Floats
+    """Part of the forward pass that selective recompute repeats."""
+    operators: Floats
+    """Operators that the host issues in the forward pass."""
+
+
+def rank_tokens(table: PlanTable, seq_len: int) -> Floats:
+    """Tokens of one micro-batch that a rank's matrix products see [plans]."""
+    return table.micro_batch * (seq_len / (table.sp * table.cp))
+
+
+def attention_products(
+    attention: Attention, hidden: int, tokens: Floats, tp: Floats
+) -> list[_Product]:
+    """Projections of one attention sub-layer as (m, n, k, batch) [shapes].
+
+    Column-parallel in, row-parallel out (Megatron-LM, arXiv 1909.08053, section 3). The
+    down-projections of latent attention are replicated (DeepSeek-V2, arXiv 2405.04434, 2.1).
+    """
+    h, one = np.full_like(tokens, hidden), np.ones_like(tokens)
+    q = attention.heads * attention.head_dim / tp
+    v = attention.heads * attention.value_head_dim / tp
+    if attention.latent is None:
+        kv = np.maximum(attention.kv_heads / tp, 1.0)
+        width = q + kv * (attention.head_dim + attention.value_head_dim)
+        return [(tokens, width, h, one), (tokens, h, v, one)]
+    rank = attention.latent
+    products: list[_Product] = [(tokens, h, v, one)]
+    if rank.q_lora_rank is None:
+        products.append((tokens, q, h, one))
+    else:
+        low = np.full_like(tokens, rank.q_lora_rank)
+        products += [(tokens, low, h, one), (tokens, q, low, one)]
+    low = np.full_like(tokens, rank.kv_lora_rank)
+    up = attention.heads * (rank.nope_head_dim + attention.value_head_dim) / tp
+    products += [(tokens, low + rank.rope_head_dim, h, one), (tokens, up, low, one)]
+    return products
+
+
+def mlp_products(
+    hidden: int, intermediate: int, gated: bool, tokens: Floats, tp: Floats, batch: Floats
+) -> list[_Product]:
+    """Feed-forward products as (m, n, k, batch) [shapes]."""
+    h, width = np.full_like(tokens, hidden), intermediate / tp
+    return [(tokens, width * (2 if gated else 1), h, batch), (tokens, h, width, batch)]
+
+
+def layer_times(
+    model: ModelSpec, layer: Layer, training: TrainingSpec, table: PlanTable, rates: Rates
+) -> LayerTimes:
+    """Compute time of one layer [plans]; `table` is best one row per shape.
+
+    A product [m, k] x [k, n] costs, in the backward pass, the gradient of its input
+    [m, n] x [n, k] and of its weight [k, m] x [m, n]; a frozen weight has no gradient.
+    """
+    shapes = len(table)
+    tokens = rank_tokens(table, training.seq_len)
+    tp = table.tp.astype(float)
+    one = np.ones(shapes)
+    products: list[_Product] = []
+    core_forward, core_backward = np.zeros(shapes), np.zeros(shapes)
+    wide = np.zeros(shapes)  # query, key and value elements per token
+    for attention in (layer.attention, layer.cross_attention):
+        if attention is None:
+            continue
+        products += attention_products(attention, model.hidden, tokens, tp)
+        share = table.micro_batch / (tp * table.sp * table.cp)
+        forward, backward = core_seconds(attention, training, rates, share)
+        core_forward, core_backward = core_forward + forward, core_backward + backward
+        kv = np.maximum(attention.kv_heads / tp, 1.0)
+        wide += attention.heads * attention.head_dim / tp + kv * attention.head_dim
+    inner = np.zeros(shapes)  # activated elements
+    if layer.mlp is not None:
+        products += mlp_products(
+            model.hidden, layer.mlp.intermediate, layer.mlp.gated, tokens, tp, one
+        )
+        inner += tokens * layer.mlp.intermediate / tp
+    routed = np.zeros(shapes)
+    if layer.moe is not None:
+        moe = layer.moe
+        each, local = expert_tokens(moe, table, tokens)
+        routed = each * local
+        products.append((tokens, one * moe.experts, one * model.hidden, one))
+        products += mlp_products(model.hidden, moe.intermediate, moe.gated, each, tp, local)
+        inner += routed * moe.intermediate / tp
+        if moe.shared_intermediate:
+            products += mlp_products(
+                model.hidden, moe.shared_intermediate, moe.gated, tokens, tp, one
+            )
+            inner += tokens * moe.shared_intermediate / tp
+    count = len(products)
+    gradients = [(m, k, n, b) for m, n, k, b in products]
+    weights = [] if training.lora else [(n, k, m, b) for m, n, k, b in products]
+    times = gemm_seconds(stack(products + gradients + weights, shapes), rates)
+
+    p = passes(model, layer, training, table.software, table.compile)
+    sharded = np.where(table.sequence_parallel, tokens / tp, tokens) * model.hidden
+    unit = rates.element_bytes / rates.bytes_per_s
+    loose_forward = (
+        (p.norm_forward + p.residual_forward) * sharded
+        + p.activation_forward * inner
+        + p.rotary_forward * wide * tokens
+        + router_passes(layer.moe) * routed * model.hidden
+    )
+    loose_backward = (
+        (p.norm_backward + p.residual_backward) * sharded
+        + p.activation_backward * inner
+        + p.rotary_backward * wide * tokens
+        + router_passes(layer.moe) * routed * model.hidden
+    )
+    launch = rates.gpu.kernel_overhead_us * 1e-6
+    small = np.maximum(p.operators - 2 * count, 4.0) * launch
+    adapters = _adapter_seconds(training, products, rates)
+    return LayerTimes(
+        forward=times[:count].sum(0) + core_forward + unit * loose_forward + small + adapters,
+        backward=times[count:].sum(0)
+        + core_backward
+        + unit * loose_backward
+        + 1.5 * small
+        + 2 * adapters,
+        core_forward=core_forward,
+        operators=p.operators + (12.0 if layer.moe is not None else 0.0),
+    )
+
+
+def _adapter_seconds(training: TrainingSpec, products: list[_Product], rates: Rates) -> Floats:
+    """Time of low-rank adapters beside the frozen products, and of unpacking a 4-bit base.
+
+    An adapter reads its input, writes and reads the rank-wide middle, and adds to the output:
+    bound by memory (LoRA, arXiv 2106.09685, section 4). NF4 weights are expanded to 16 bits
+    before each product: 0.5 bytes read, 2 written (QLoRA, arXiv 2305.14314, section 3).
+    """
+    total = np.zeros_like(products[0][0])
+    if training.lora is None:
+        return total
+    for m, n, k, batch in products:
+        moved = batch * m * (2 * k + 3 * n + 2 * training.lora.rank) * rates.element_bytes
+        if training.lora.quantized_base:
+            moved = moved + 2.5 * batch * n * k
+        total = total + moved / rates.bytes_per_s + 3 * rates.gpu.kernel_overhead_us * 1e-6
+    return total

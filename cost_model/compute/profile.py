@@ -1,0 +1,84 @@
+"""Which operators each training software fuses: how often a layer's activations pass memory, and
+how many operators the host issues.
+
+Passes are reads and writes of a tensor of the training precision; each figure counts the kernels
+of the published implementation. Columns are software (order of the Software enum) where the
+fusing differs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.plans import Bools, Floats, Ints, Software
+from cost_model.specs.model import Layer, ModelSpec
+from cost_model.specs.training import TrainingSpec
+
+_FUSED = np.zeros(len(Software), bool)
+_FUSED[[Software.MEGATRON_DEEPSPEED, Software.MEGATRON]] = True
+"""Megatron-LM's JIT fuses bias, dropout and residual into one kernel, and bias and activation
+into another (arXiv 2104.04473, section 4.2)."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes over memory of one layer's element-wise kernels, and operator counts [shapes]."""
+
+    norm_forward: Floats
+    """Over tokens x hidden."""
+    norm_backward: Floats
+    residual_forward: Floats
+    residual_backward: Floats
+    activation_forward: Floats
+    """Over tokens x intermediate."""
+    activation_backward: Floats
+    rotary_forward: Floats
+    """Over tokens x query and key width: position and layout changes."""
+    rotary_backward: Floats
+    operators: Floats
+    """Operators of the forward pass that the host issues, norms and attention included."""
+
+
+def passes(
+    model: ModelSpec, layer: Layer, training: TrainingSpec, software: Ints, compiled: Bools
+) -> Passes:
+    """Passes of one layer under each shape's software.
+
+    Fused norm: read, write; backward reads input and gradient, writes one, reduces the scale's.
+    An RMSNorm written in PyTorch casts to fp32, squares, averages, scales twice: 18 passes.
+    """
+    fused = _FUSED[software] | compiled
+    fused_norm = fused & (model.norm == "layernorm") | training.fused_norm | compiled
+    if model.norm == "layernorm":
+        fused_norm = np.ones_like(fused)
+    norms = float(layer.norms)
+    sublayers = 1.0 if layer.parallel_residual else 2.0
+    dropout = training.dropout > 0
+    gated = layer.mlp is not None and layer.mlp.gated
+    gated |= layer.moe is not None and layer.moe.gated
+    rotary = model.position == "rotary"
+    residual = 3.0 + (0.5 if dropout else 0.0)
+    loose_residual = 3.0 + (2.5 if dropout else 0.0)
+    score_operators = {"eager": 9.0, "fused_softmax": 4.0}.get(training.attention, 1.0)
+    score_operators += 1.0 if dropout and training.attention in ("eager", "fused_softmax") else 0.0
+    return Passes(
+        norm_forward=norms * np.where(fused_norm, 2.0, 18.0),
+        norm_backward=norms * np.where(fused_norm, 4.0, 24.0),
+        residual_forward=sublayers * np.where(fused, residual, loose_residual),
+        residual_backward=sublayers * np.where(fused, 1.0 + residual - 1.0, loose_residual),
+        activation_forward=np.where(fused, 3.0 if gated else 2.0, 5.0 if gated else 4.0),
+        activation_backward=np.where(fused, 5.0 if gated else 3.0, 8.0 if gated else 6.0),
+        rotary_forward=np.where(fused, 2.0, 2.0) + np.where(compiled, 2.0, 8.0) * rotary,
+        rotary_backward=np.where(fused, 2.0, 2.0) + np.where(compiled, 2.0, 8.0) * rotary,
+        operators=np.where(
+            compiled,
+            12.0,
+            6.0 * 2  # products with their views
+            + score_operators
+            + norms * np.where(fused_norm, 1.0, 7.0)
+            + sublayers * np.where(fused, 1.0, 2.0 + dropout)
+            + np.where(fused, 1.0, 3.0)
+            + 12.0 * rotary
+            + 4.0,
+        ),
+    )

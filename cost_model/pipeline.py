@@ -1,0 +1,61 @@
+"""The pipeline: which layers each stage holds, and how long its schedule takes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.memory.layout import stage_sizes
+from cost_model.plans import Floats, Ints
+from cost_model.specs.model import ModelSpec
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Distinct stage contents of each pipeline division. Arrays are [divisions, profiles].
+
+    Stages with the same layers are one profile, counted in `stages`; divisions with fewer
+    profiles are padded with profiles that no stage has.
+    """
+
+    layers: Ints
+    """[divisions, profiles, kinds]"""
+    first: Floats
+    """1 where the profile is the stage with the embedding."""
+    last: Floats
+    """1 where the profile is the stage with the head."""
+    stages: Ints
+    """How many stages have this profile."""
+
+
+def divide(model: ModelSpec, divisions: list[tuple[int, int, int]]) -> Stages:
+    """Stage profiles of each (pp, first_stage_layers, last_stage_layers)."""
+    kinds = len(model.kinds)
+    rows: list[dict[tuple[tuple[int, ...], bool, bool], int]] = []
+    for pp, first, last in divisions:
+        profiles: dict[tuple[tuple[int, ...], bool, bool], int] = {}
+        start = 0
+        for stage, count in enumerate(stage_sizes(model.layers, pp, first, last)):
+            held = model.layer_pattern[start : start + count]
+            start += count
+            key = (tuple(held.count(k) for k in range(kinds)), stage == 0, stage == pp - 1)
+            profiles[key] = profiles.get(key, 0) + 1
+        rows.append(profiles)
+    width = max(len(row) for row in rows)
+    layers = np.zeros((len(rows), width, kinds), np.int64)
+    flags = np.zeros((3, len(rows), width), np.int64)
+    for i, row in enumerate(rows):
+        for j, ((counts, is_first, is_last), stages) in enumerate(row.items()):
+            layers[i, j] = counts
+            flags[:, i, j] = is_first, is_last, stages
+    return Stages(layers, flags[0].astype(float), flags[1].astype(float), flags[2])
+
+
+def bubble_seconds(total: Floats, slowest: Floats, vpp: Ints) -> Floats:
+    """Idle time of the slowest stage in one step of the 1F1B schedule [plans].
+
+    total: one micro-batch through every stage; slowest: through the slowest one. The first
+    micro-batch fills and the last drains the pipeline, during which the slowest stage waits for
+    the other stages once; interleaving v chunks divides the wait by v. With p even stages this is
+    (p - 1) t / v: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.
+    """
+    return (total - slowest) / vpp

@@ -1,0 +1,57 @@
+"""What depends on few columns of a plan: computed once per distinct combination."""
+
+from dataclasses import dataclass
+
+from cost_model.collectives import Topology
+from cost_model.compute import EdgeTimes, LayerTimes, Rates, edge_times, layer_times
+from cost_model.memory.groups import Groups, group
+from cost_model.plans import Floats, PlanTable
+from cost_model.specs.model import ModelSpec
+from cost_model.specs.training import TrainingSpec
+from cost_model.traffic import LayerTraffic, layer_traffic, pipeline_hop_seconds
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Times of one micro-batch by the shape of a rank's work. Arrays are [shapes]."""
+
+    groups: Groups
+    """Which shape each plan has."""
+    layers: tuple[LayerTimes, ...]
+    """By kind of layer."""
+    traffic: tuple[LayerTraffic, ...]
+    """By kind of layer."""
+    edges: EdgeTimes
+    hop: Floats
+    """Seconds of handing one micro-batch to the next stage."""
+    hop_bytes: Floats
+
+
+def shapes_of(
+    model: ModelSpec, training: TrainingSpec, table: PlanTable, rates: Rates, topology: Topology
+) -> Shapes:
+    """The distinct shapes of a table, evaluated."""
+    remote = table.dp * table.tp * table.sp * table.cp >= topology.gpus_per_node
+    groups = group(
+        table.software,
+        table.tp,
+        table.sequence_parallel,
+        table.sp,
+        table.cp,
+        table.ep,
+        table.micro_batch,
+        table.compile,
+        table.chunked_loss,
+        table.capacity_factor,
+        table.pp > 1,
+        remote,
+    )
+    distinct = table.take(groups.first)
+    layers = tuple(layer_times(model, kind, training, distinct, rates) for kind in model.kinds)
+    traffic = tuple(
+        layer_traffic(model, kind, training, distinct, topology, times)
+        for kind, times in zip(model.kinds, layers, strict=True)
+    )
+    hop, hop_bytes = pipeline_hop_seconds(model, training, distinct, topology)
+    edges = edge_times(model, training, distinct, rates)
+    return Shapes(groups, layers, traffic, edges, hop, hop_bytes)

@@ -1,0 +1,244 @@
+"""The slowest pipeline stage of each plan: what one micro-batch costs on it, by part."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration import Coefficients
+from cost_model.memory.groups import Groups, group
+from cost_model.memory.parameters import dense_per_layer
+from cost_model.pipeline import divide
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
+from cost_model.shapes import Shapes
+from cost_model.specs.model import ModelSpec
+from cost_model.specs.training import TrainingSpec
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Seconds per micro-batch of the slowest stage, and its load [divisions of shapes]."""
+
+    groups: Groups
+    """Which row each plan has."""
+    slowest: Floats
+    total: Floats
+    """One micro-batch through every stage."""
+    forward: Floats
+    """Part of `slowest` before the backward pass, compute alone."""
+    backward: Floats
+    """The rest, recompute and traffic included, hand-over excluded."""
+    compute: Floats
+    recompute: Floats
+    tp_comm: Floats
+    sp_comm: Floats
+    ep_comm: Floats
+    hop: Floats
+    overhead: Floats
+    """Host time that the GPU waits for."""
+    layers: Floats
+    repeated: Floats
+    """Share of the layers that full recompute repeats."""
+    dense: Floats
+    """Dense parameters of the rank with most."""
+    expert: Floats
+    tp_bytes: Floats
+    sp_bytes: Floats
+    ep_bytes: Floats
+    hop_bytes: Floats
+
+
+def software_column(known: Coefficients, name: str, software: Ints) -> Floats:
+    """A coefficient of each row's software [rows]."""
+    values = np.array([getattr(known.of_software(s), name) for s in Software], float)
+    return values.take(software)
+
+
+@dataclass(frozen=True)
+class _LayerCost:
+    """One layer of one kind [rows]."""
+
+    forward: Floats
+    backward: Floats
+    core: Floats
+    """What selective recompute repeats; zero for plans that do not."""
+    tp_forward: Floats
+    tp_backward: Floats
+    sp_forward: Floats
+    sp_backward: Floats
+    ep_forward: Floats
+    ep_backward: Floats
+    host_forward: Floats
+    host_backward: Floats
+    tp_bytes: Floats
+    sp_bytes: Floats
+    ep_bytes: Floats
+    dense: Floats
+    expert: Floats
+
+    @property
+    def gpu_forward(self) -> Floats:
+        return self.forward + self.tp_forward + self.sp_forward + self.ep_forward
+
+    def gpu_backward(self, repeated: Floats) -> Floats:
+        own = self.backward + self.tp_backward + self.sp_backward + self.ep_backward + self.core
+        return own + repeated * self.gpu_forward
+
+    def idle(self, repeated: Floats) -> Floats:
+        """Host time beyond the GPU's, both passes."""
+        host_backward = self.host_backward + repeated * self.host_forward
+        return np.maximum(self.host_forward - self.gpu_forward, 0.0) + np.maximum(
+            host_backward - self.gpu_backward(repeated), 0.0
+        )
+
+    def seconds(self, repeated: Floats) -> Floats:
+        """One layer, one micro-batch: the GPU's time or the host's, whichever is longer."""
+        return self.gpu_forward + self.gpu_backward(repeated) + self.idle(repeated)
+
+
+def _layer_costs(
+    model: ModelSpec,
+    table: PlanTable,
+    shapes: Shapes,
+    of_shape: Groups,
+    known: Coefficients,
+    selective: Bools,
+) -> list[_LayerCost]:
+    spread = of_shape.spread
+    host_us = software_column(known, "host_us", table.software)
+    back = software_column(known, "host_backward_ratio", table.software)
+    comm_us = software_column(known, "comm_host_us", table.software)
+    zero3 = software_column(known, "zero3_host_us", table.software) * (table.zero_stage == 3)
+    tp = table.tp.astype(float)
+    costs = []
+    for kind, times, traffic in zip(model.kinds, shapes.layers, shapes.traffic, strict=True):
+        issued = spread(times.operators) * host_us
+        sent = spread(traffic.collectives) * comm_us + zero3
+        costs.append(
+            _LayerCost(
+                forward=spread(times.forward),
+                backward=spread(times.backward),
+                core=spread(times.core_forward) * selective,
+                tp_forward=spread(traffic.tp_forward),
+                tp_backward=spread(traffic.tp_backward),
+                sp_forward=spread(traffic.sp_forward),
+                sp_backward=spread(traffic.sp_backward),
+                ep_forward=spread(traffic.ep_forward),
+                ep_backward=spread(traffic.ep_backward),
+                host_forward=(issued + sent) * 1e-6,
+                host_backward=(issued * back + sent) * 1e-6,
+                tp_bytes=spread(traffic.tp_bytes),
+                sp_bytes=spread(traffic.sp_bytes),
+                ep_bytes=spread(traffic.ep_bytes),
+                dense=dense_per_layer(kind, tp),
+                expert=kind.expert_params / (tp * table.ep),
+            )
+        )
+    return costs
+
+
+def repeated_share(table: PlanTable, layers: Floats) -> Floats:
+    """Share of a stage's layers that full recompute repeats [plans]."""
+    some = np.minimum(table.recompute_layers, layers) / np.maximum(layers, 1.0)
+    share = np.where(table.recompute_layers < 0, 1.0, some)
+    return np.where(table.recompute == Recompute.FULL, share, 0.0)
+
+
+def stage_times(
+    model: ModelSpec,
+    training: TrainingSpec,
+    plans: PlanTable,
+    shapes: Shapes,
+    known: Coefficients,
+) -> StageTimes:
+    """The slowest stage of each distinct division of the model into stages of a shape.
+
+    Every stage adds its layers to what sits at the ends: the embedding on the first, the head on
+    the last, which for a large vocabulary makes the last stage the slow one.
+    """
+    groups = group(
+        shapes.groups.of_row,
+        plans.pp,
+        plans.first_stage_layers,
+        plans.last_stage_layers,
+        plans.recompute,
+        plans.recompute_layers,
+        plans.zero_stage == 3,
+    )
+    table = plans.take(groups.first)
+    rows = len(table)
+    of_shape = Groups(shapes.groups.first, shapes.groups.of_row.take(groups.first))
+    spread = of_shape.spread
+    writes_scores = training.attention in ("eager", "fused_softmax")
+    selective = (table.recompute == Recompute.SELECTIVE) & writes_scores
+    costs = _layer_costs(model, table, shapes, of_shape, known, selective)
+    embedding = spread(shapes.edges.embedding)
+    head_forward = spread(shapes.edges.head_forward)
+    head = head_forward + spread(shapes.edges.head_backward)
+    hop = spread(shapes.hop)
+
+    divisions = group(table.pp, table.first_stage_layers, table.last_stage_layers)
+    columns = (table.pp, table.first_stage_layers, table.last_stage_layers)
+    picked = (column.take(divisions.first).tolist() for column in columns)
+    stages = divide(model, list(zip(*picked, strict=True)))
+    slowest, total = np.full(rows, -1.0), np.zeros(rows)
+    best = np.zeros(rows, np.int64)
+    dense, expert = np.zeros(rows), np.zeros(rows)
+    for profile in range(stages.first.shape[1]):
+        counts = [stages.layers[:, profile, k].take(divisions.of_row) for k in range(len(costs))]
+        first = stages.first[:, profile].take(divisions.of_row)
+        last = stages.last[:, profile].take(divisions.of_row)
+        present = stages.stages[:, profile].take(divisions.of_row)
+        repeated = repeated_share(table, np.sum(counts, 0))
+        seconds = first * embedding + last * head + 2.0 * hop
+        held = (first * model.embedding_params + last * model.head_params) / table.tp
+        routed = np.zeros(rows)
+        for cost, count in zip(costs, counts, strict=True):
+            seconds = seconds + count * cost.seconds(repeated)
+            held = held + count * cost.dense
+            routed = routed + count * cost.expert
+        total += present * seconds
+        best = np.where((seconds > slowest) & (present > 0), profile, best)
+        slowest = np.where(present > 0, np.maximum(slowest, seconds), slowest)
+        dense = np.where(present > 0, np.maximum(dense, held), dense)
+        expert = np.where(present > 0, np.maximum(expert, routed), expert)
+
+    where = divisions.of_row
+    first, last = stages.first[where, best], stages.last[where, best]
+    counts = [stages.layers[where, best, k] for k in range(len(costs))]
+    layers = np.sum(counts, 0)
+    repeated = repeated_share(table, layers)
+    again = 1.0 + repeated
+
+    def over_layers(term: list[Floats]) -> Floats:
+        out = np.zeros(rows)
+        for count, value in zip(counts, term, strict=True):
+            out = out + count * value
+        return out
+
+    forward = over_layers([c.forward for c in costs])
+    compute_forward = forward + last * head_forward + first * 0.25 * embedding
+    return StageTimes(
+        groups=groups,
+        slowest=slowest,
+        total=total,
+        forward=compute_forward,
+        backward=np.maximum(slowest - compute_forward - 2.0 * hop, 0.0),
+        compute=forward
+        + over_layers([c.backward for c in costs])
+        + first * embedding
+        + last * head,
+        recompute=repeated * forward + over_layers([c.core for c in costs]),
+        tp_comm=over_layers([again * c.tp_forward + c.tp_backward for c in costs]),
+        sp_comm=over_layers([again * c.sp_forward + c.sp_backward for c in costs]),
+        ep_comm=over_layers([again * c.ep_forward + c.ep_backward for c in costs]),
+        hop=2.0 * hop,
+        overhead=over_layers([c.idle(repeated) for c in costs]),
+        layers=layers,
+        repeated=repeated,
+        dense=dense,
+        expert=expert,
+        tp_bytes=over_layers([(1.0 + again) * c.tp_bytes for c in costs]),
+        sp_bytes=over_layers([(1.0 + again) * c.sp_bytes for c in costs]),
+        ep_bytes=over_layers([(1.0 + again) * c.ep_bytes for c in costs]),
+        hop_bytes=2.0 * spread(shapes.hop_bytes),
+    )

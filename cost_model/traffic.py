@@ -1,0 +1,249 @@
+"""Which collectives a plan issues, how long they take, and what hides behind compute."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration import Coefficients
+from cost_model.collectives import (
+    Topology,
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    point_to_point_seconds,
+)
+from cost_model.compute.layer import LayerTimes, rank_tokens
+from cost_model.moe import all_to_all_bytes
+from cost_model.plans import Floats, PlanTable, Software
+from cost_model.specs.model import Layer, ModelSpec
+from cost_model.specs.training import TrainingSpec
+
+
+@dataclass(frozen=True)
+class LayerTraffic:
+    """Exposed seconds of one layer and one micro-batch, and bytes each rank sends [shapes].
+
+    `*_forward` is also what a full recompute repeats.
+    """
+
+    tp_forward: Floats
+    tp_backward: Floats
+    sp_forward: Floats
+    sp_backward: Floats
+    ep_forward: Floats
+    ep_backward: Floats
+    tp_bytes: Floats
+    """Sent in the forward pass."""
+    sp_bytes: Floats
+    ep_bytes: Floats
+    collectives: Floats
+    """Collectives of the forward pass that the host issues."""
+
+
+def layer_traffic(
+    model: ModelSpec,
+    layer: Layer,
+    training: TrainingSpec,
+    table: PlanTable,
+    topology: Topology,
+    times: LayerTimes,
+) -> LayerTraffic:
+    """Traffic inside one layer [plans]; `table` is best one row per shape.
+
+    Tensor parallel: one all-reduce per sub-layer and pass, or with sequence parallelism an
+    all-gather and a reduce-scatter of the same bytes, and one more gather in the backward pass
+    (arXiv 2205.05198, section 4.2.2). Ulysses: four all-to-alls of a rank's queries, keys, values
+    and outputs (arXiv 2309.14509, section 3.2). Ring attention: keys and values pass cp - 1
+    times, behind the attention core (arXiv 2310.01889, section 3). Experts: dispatch and combine.
+    """
+    element = 4.0 if training.precision == "fp32" else 2.0
+    tokens = rank_tokens(table, training.seq_len)
+    one = np.ones_like(table.tp)
+    sublayers = 1.0 if layer.parallel_residual else 2.0
+    sublayers += 1.0 if layer.cross_attention is not None else 0.0
+    payload = tokens * model.hidden * element
+    reduce = all_reduce_seconds(topology, payload, table.tp, one)
+    halves = 2.0 * all_gather_seconds(topology, payload, table.tp, one)
+    tp_forward = sublayers * np.where(table.sequence_parallel, halves, reduce)
+    tp_backward = sublayers * np.where(table.sequence_parallel, 1.5 * halves, reduce)
+    tp_share = (table.tp - 1) / table.tp
+
+    sp_forward, sp_bytes = np.zeros(len(table)), np.zeros(len(table))
+    sp_backward = np.zeros(len(table))
+    attention = layer.attention
+    if attention is not None:
+        queries = attention.heads * (attention.head_dim + attention.value_head_dim) / table.tp
+        keys = attention.kv_heads * (attention.head_dim + attention.value_head_dim) / table.tp
+        moved = tokens * (queries + keys) * element
+        switch = all_to_all_seconds(topology, moved / 4.0, table.sp, table.tp)
+        ring = tokens * keys * element
+        steps = table.cp - 1
+        hop = point_to_point_seconds(topology, ring, table.tp * table.sp)
+        pass_seconds = np.where(steps > 0, steps * hop, 0.0)
+        core_backward = 2.5 * times.core_forward
+        sp_forward = 4.0 * switch + np.maximum(pass_seconds - times.core_forward, 0.0)
+        sp_backward = 4.0 * switch + np.maximum(2.0 * pass_seconds - core_backward, 0.0)
+        sp_bytes = moved * (table.sp - 1) / table.sp + steps * ring
+
+    ep, ep_bytes = np.zeros(len(table)), np.zeros(len(table))
+    if layer.moe is not None:
+        held = all_to_all_bytes(layer.moe, table, tokens, model.hidden)
+        stride = table.tp * table.sp * table.cp
+        ep = 2.0 * all_to_all_seconds(topology, held, table.ep, stride)
+        ep_bytes = 2.0 * held * (table.ep - 1) / table.ep
+    return LayerTraffic(
+        tp_forward=tp_forward,
+        tp_backward=tp_backward,
+        sp_forward=sp_forward,
+        sp_backward=sp_backward,
+        ep_forward=ep,
+        ep_backward=ep,
+        tp_bytes=2.0 * sublayers * payload * tp_share,
+        sp_bytes=sp_bytes,
+        ep_bytes=ep_bytes,
+        collectives=sublayers * (table.tp > 1) * np.where(table.sequence_parallel, 2.0, 1.0)
+        + 4.0 * (table.sp > 1)
+        + steps_of(table)
+        + 2.0 * (table.ep > 1) * (layer.moe is not None),
+    )
+
+
+def steps_of(table: PlanTable) -> Floats:
+    """Ring-attention steps beyond the first [plans]."""
+    return (table.cp - 1).astype(float)
+
+
+def pipeline_hop_seconds(
+    model: ModelSpec, training: TrainingSpec, table: PlanTable, topology: Topology
+) -> tuple[Floats, Floats]:
+    """Time and bytes of handing one micro-batch's activations to the next stage [plans].
+
+    Megatron splits the tensor over the TP ranks and gathers it behind the network (arXiv
+    2104.04473, section 4.1); with sequence parallelism it is split already. DeepSpeed's pipeline
+    sends the whole from every TP rank.
+    """
+    element = 4.0 if training.precision == "fp32" else 2.0
+    whole = rank_tokens(table, training.seq_len) * model.hidden * element
+    split = table.sequence_parallel | (table.software == Software.MEGATRON)
+    sent = np.where(split, whole / table.tp, whole)
+    seconds = point_to_point_seconds(topology, sent, table.world_size // table.pp)
+    piped = table.pp > 1
+    return np.where(piped, seconds, 0.0), np.where(piped, sent, 0.0)
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """Gradient reduction and ZeRO gathers of one rank [plans]."""
+
+    per_micro_batch: Floats
+    """Exposed seconds per micro-batch."""
+    per_step: Floats
+    """Exposed seconds once per step."""
+    n_bytes: Floats
+    """Bytes each rank sends per step."""
+
+
+def _reduce_element_bytes(training: TrainingSpec, table: PlanTable) -> Floats:
+    """Bytes of a gradient element on the wire [plans].
+
+    Megatron reduces its fp32 main gradients under bf16 and 16-bit ones under fp16; DeepSpeed
+    reduces in the training precision; FSDP as asked, else in the training precision.
+    """
+    element = 4.0 if training.precision == "fp32" else 2.0
+    wide = training.fp32_grad_accum
+    megatron = table.software == Software.MEGATRON
+    if wide is None:
+        return np.where(megatron & (training.precision == "bf16"), 4.0, element)
+    follows = megatron | (table.software == Software.FSDP)
+    return np.where(follows, 4.0 if wide else element, element)
+
+
+def data_parallel(
+    training: TrainingSpec,
+    table: PlanTable,
+    topology: Topology,
+    coefficients: Coefficients,
+    comm_slowdown: float,
+    dense: Floats,
+    expert: Floats,
+    layers: Floats,
+    forward: Floats,
+    backward: Floats,
+    trained: float,
+) -> DataParallel:
+    """Gradient and parameter traffic between replicas, less what hides [plans].
+
+    dense, expert: parameters of the rank; trained: share of them that has gradients; forward,
+    backward: seconds of one micro-batch on the rank. Volumes: stages 0 to 2 move twice
+    the parameters per step, stage 2 the gradients' half once per micro-batch, stage 3 gathers for
+    both passes and reduces in every micro-batch (ZeRO, arXiv 1910.02054, section 7). Quantised
+    weights halve a gather and hpZ keeps the backward one in a node; quantised gradients quarter
+    the reduction (ZeRO++, arXiv 2306.10209, section 3).
+    """
+    wire = _reduce_element_bytes(training, table)
+    element = 4.0 if training.precision == "fp32" else 2.0
+    group = table.zero_group
+    stride = table.tp
+    expert_group = np.maximum(group // table.ep, 1)
+    expert_stride = stride * table.ep
+    stage = table.zero_stage
+
+    def both(dense_bytes: Floats, expert_bytes: Floats, *, whole: bool) -> Floats:
+        collective = all_reduce_seconds if whole else all_gather_seconds
+        seconds = collective(topology, dense_bytes, group, stride)
+        if np.any(expert_bytes):
+            seconds = seconds + collective(topology, expert_bytes, expert_group, expert_stride)
+        return seconds
+
+    many = group > 1
+    grads, expert_grads = dense * wire * trained, expert * wire * trained
+    reduce = both(grads, expert_grads, whole=False)
+    reduce = np.where(table.quantized_gradients & (stage == 3), reduce / 4.0, reduce)
+    gather = both(dense * element, expert * element, whole=False)
+    lean = np.where(table.quantized_weights & (stage == 3), gather / 2.0, gather)
+    near = all_gather_seconds(topology, (dense + expert) * element, table.hpz, stride)
+    again = np.where((table.hpz > 1) & (stage == 3), near, lean)
+    whole = both(grads, expert_grads, whole=True)
+    count = np.where(
+        stage == 3,
+        layers,
+        np.maximum((dense + expert) / np.maximum(table.reduce_bucket, 1), 1.0),
+    )
+    more = np.maximum(count - 1.0, 0.0) * np.where(
+        group * stride > topology.gpus_per_node, topology.network_base_s, topology.island_base_s
+    )
+    more = np.where(many, more, 0.0)
+
+    overlap = np.array([coefficients.of_software(s).dp_overlap for s in Software])
+    hidden = overlap[table.software] * (table.overlap_comm | (stage == 3))
+    slow = comm_slowdown
+
+    def exposed(traffic: Floats, compute: Floats, pieces: Floats) -> Floats:
+        """Traffic that compute does not cover, the piece that has nothing beside it, and what
+        the covered part costs the compute."""
+        cover = hidden * compute
+        covered = np.minimum(traffic * (1.0 - 1.0 / np.maximum(pieces, 1.0)), cover)
+        left: Floats = traffic - covered * (1.0 - slow)
+        return left
+
+    z3 = exposed(lean + more, forward, layers) + exposed(again + reduce + more, backward, layers)
+    z2 = exposed(reduce + more, backward, count)
+    once = exposed(np.where(stage == 0, whole, reduce) + more, backward, count)
+    updated = gather * trained  # frozen weights do not change
+    per_micro = np.select([stage == 3, stage == 2], [z3, z2], 0.0)
+    per_step = np.select([stage == 3, stage == 2, stage == 1], [0.0, updated, once + updated], once)
+    share = (group - 1) / group
+    both_params = dense + expert
+    volume = np.select(
+        [stage == 3, stage == 2],
+        [
+            table.grad_accum * both_params * (2 * element + wire * trained),
+            both_params * trained * (table.grad_accum * wire + element),
+        ],
+        both_params * trained * np.where(stage == 1, wire + element, 2 * wire),
+    )
+    return DataParallel(
+        per_micro_batch=np.where(many, per_micro, 0.0),
+        per_step=np.where(many, per_step, 0.0),
+        n_bytes=volume * share,
+    )
