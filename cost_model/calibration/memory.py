@@ -1,0 +1,97 @@
+"""What each training software holds in memory: physical figures, read from memory.json."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+from cost_model.plans import Software
+from cost_model.specs.frozen import Frozen
+
+GIB = 2**30
+
+
+class GradientBytes(Frozen):
+    """Bytes of one element of the accumulated gradient, by training precision."""
+
+    bf16: float
+    fp16: float
+    fp32: float
+
+
+class SoftwareMemory(Frozen):
+    """What one training software keeps. docs/memory.md says where each figure comes from."""
+
+    tp_shards_vocabulary: bool
+    """Embedding, head and loss are parallel over the vocabulary (Megatron's cross-entropy)."""
+    holds_16bit_weights: bool
+    """16-bit weights beside an fp32 master; FSDP casts its fp32 shard while gathering."""
+    always_shards_optimizer: bool
+    """bf16 runs shard the optimizer over data-parallel ranks whatever the ZeRO stage says."""
+    gradient_bytes: GradientBytes
+    permanent_gradients: bool
+    """The gradient buffer lives from start to end, instead of growing during the backward pass."""
+    fp32_gradient_at_step: bool
+    """The optimizer step makes an fp32 copy of the gradient this rank updates with."""
+    optimizer_temporary_bytes: float
+    """Temporaries of the optimizer step per updated parameter (4 for a foreach Adam)."""
+    norm_saved_bytes: float
+    """Saved per hidden element by one 16-bit norm: 2 fused; 6 where it upcasts to fp32 itself."""
+    gated_saved: int
+    """16-bit tensors of the intermediate width that a gated MLP saves: 4, or 3 fused."""
+    repeats_kv: bool
+    """Key and value are expanded to all query heads before attention."""
+    score_fp32: bool
+    """Eager softmax runs and is saved in fp32, beside its 16-bit copy."""
+    logit_kept_bytes: float
+    """Bytes per logit kept from the forward to the backward pass."""
+    logit_peak_bytes: float
+    """Bytes per logit at the worst moment of the loss."""
+    flat_copy_at_init: bool
+    """Weights are copied into flat 16-bit buffers at start."""
+    bucket_buffers: bool
+    """Reduce and all-gather buckets are buffers of their own, not views of the gradient."""
+    workspace_mib: float
+    """GEMM workspaces inside the allocator."""
+    backward_transients: float
+    """Gradients of activations alive at once, in units of the widest sub-layer's tensors."""
+    fragmentation: float
+    """Reserved over allocated, as a share of what is allocated and freed within a step."""
+
+
+class HostMemory(Frozen):
+    """What training takes of the host beside offloaded states."""
+
+    process_gib: float
+    """Resident size of one rank: interpreter, libraries, pinned staging buffers."""
+    reserve_gib: float
+    """The operating system and the file cache of one node."""
+
+
+class Spread(Frozen):
+    """How far measured memory lies from the prediction: standard deviations of the log ratio."""
+
+    sigma: float
+    host_sigma: float
+
+
+class MemoryCoefficients(Frozen):
+    """Everything that the memory model does not derive from the specs."""
+
+    software: dict[str, SoftwareMemory]
+    context_gib: float
+    """CUDA context and loaded kernels, outside the allocator."""
+    communicator_gib: float
+    """Buffers of one NCCL communicator."""
+    host: HostMemory
+    spread: Spread
+
+    def of(self, software: Software) -> SoftwareMemory:
+        """The profile of one software."""
+        return self.software[software.name.lower()]
+
+
+@cache
+def default_memory_coefficients() -> MemoryCoefficients:
+    """The coefficients shipped with the package (reads memory.json once)."""
+    text = Path(__file__).with_name("memory.json").read_text("utf-8")
+    return MemoryCoefficients.model_validate(json.loads(text))

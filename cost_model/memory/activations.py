@@ -1,0 +1,179 @@
+"""Bytes of activations that one layer keeps for its backward pass.
+
+Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1) count s b h (34 + 5 a s / h) bytes for a
+GPT layer in 16 bits; with tensor parallelism t, s b h (10 + 24 / t + 5 a s / (h t)); with sequence
+parallelism all of it over t. Here each tensor of that count is a term of its own, so that the same
+sum holds for gated MLPs, grouped queries, latent attention, experts, parallel residuals, and
+kernels that do not keep the scores.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.precision import element_bytes
+from cost_model.memory.profile import by_software
+from cost_model.plans import Bools, Floats, Ints, PlanTable
+from cost_model.specs import Attention, Layer, ModelSpec, Moe, TrainingSpec
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What of the work one rank does, and how its software keeps it [rows]."""
+
+    tokens: Floats
+    """Tokens of one micro-batch on this rank: micro_batch x seq_len / (sp x cp)."""
+    tp: Floats
+    replicated: Floats
+    """1 / tp where norms and residuals are sharded by sequence, else 1."""
+    ep: Floats
+    capacity: Floats
+    """Tokens each expert takes over its fair share; at least 1."""
+    norm_bytes: Floats
+    gated_saved: Floats
+    repeats_kv: Bools
+    score_fp32: Bools
+    selective: Bools
+
+
+@dataclass(frozen=True)
+class LayerBytes:
+    """One kind of layer, one micro-batch [rows]."""
+
+    kept: Floats
+    """Kept where the layer is not recomputed (without scores under selective recompute)."""
+    whole: Floats
+    """All that exists when the layer's backward pass begins: kept, and recomputed scores."""
+    transient: Floats
+    """Gradients of activations alive at once in its backward pass."""
+
+
+def shards(
+    coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable, rows: Ints
+) -> Shards:
+    """The shards of the given rows of a table."""
+    software, tp = table.software[rows], table.tp[rows].astype(np.float64)
+    element = element_bytes(training)
+    norm = by_software(coefficients, software, lambda p: p.norm_saved_bytes)
+    if training.fused_norm or training.precision == "fp32":
+        norm = np.full(len(rows), float(element))
+    compiled = table.compile[rows]
+    gated = by_software(coefficients, software, lambda p: p.gated_saved)
+    sequence = table.sp[rows] * table.cp[rows]
+    return Shards(
+        tokens=table.micro_batch[rows] * (training.seq_len / sequence),
+        tp=tp,
+        replicated=np.where(table.sequence_parallel[rows], 1 / tp, 1.0),
+        ep=table.ep[rows].astype(np.float64),
+        capacity=np.maximum(table.capacity_factor[rows], 1.0),
+        norm_bytes=np.where(compiled, element, norm),
+        gated_saved=np.where(compiled, 3.0, gated),
+        repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
+        score_fp32=by_software(coefficients, software, lambda p: p.score_fp32) > 0,
+        selective=table.recompute[rows] == 1,
+    )
+
+
+def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shards) -> LayerBytes:
+    """Activation bytes of one layer for one micro-batch on one rank."""
+    element = element_bytes(training)
+    hidden, dropout = model.hidden, _has_dropout(model, training)
+    replicated = layer.norms * on.norm_bytes * hidden
+    sharded = np.zeros_like(on.tokens)
+    scores = np.zeros_like(on.tokens)
+    widest = np.zeros_like(on.tokens)
+    sub_layers = 0
+    for attention in (layer.attention, layer.cross_attention):
+        if attention is None:
+            continue
+        sub_layers += 1
+        sharded = sharded + _attention(attention, training, on)
+        replicated = replicated + _latents(attention, element)
+        if training.attention in ("eager", "fused_softmax"):
+            scores = scores + _scores(attention, training, dropout, on)
+            widest = np.maximum(widest, _score_transient(attention, training, on))
+        width = attention.heads * (2 * attention.head_dim + 2 * attention.value_head_dim)
+        widest = np.maximum(widest, element * width / on.tp)
+    if layer.mlp is not None:
+        sub_layers += 1
+        tensors = on.gated_saved if layer.mlp.gated else 2.0
+        sharded = sharded + element * layer.mlp.intermediate * tensors / on.tp
+        grads = 3.0 if layer.mlp.gated else 2.0
+        widest = np.maximum(widest, element * layer.mlp.intermediate * grads / on.tp)
+    if layer.moe is not None:
+        sub_layers += 1
+        expert, expert_grads = _experts(layer.moe, hidden, element, on)
+        sharded = sharded + expert
+        widest = np.maximum(widest, expert_grads)
+    inputs = 1 if layer.parallel_residual else sub_layers
+    replicated = replicated + element * hidden * inputs
+    if dropout:
+        replicated = replicated + hidden * (1 if layer.parallel_residual else sub_layers)
+    kept = on.tokens * (replicated * on.replicated + sharded)
+    scores = on.tokens * scores
+    return LayerBytes(
+        kept=kept + np.where(on.selective, 0.0, scores),
+        whole=kept + scores,
+        transient=on.tokens * (widest + 2 * element * hidden),
+    )
+
+
+def layer_input_bytes(model: ModelSpec, training: TrainingSpec, on: Shards) -> Floats:
+    """The one tensor that full recompute keeps of a layer: 2 s b h in 16 bits."""
+    return on.tokens * element_bytes(training) * model.hidden * on.replicated
+
+
+def _has_dropout(model: ModelSpec, training: TrainingSpec) -> bool:
+    return training.dropout > 0
+
+
+def _attention(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
+    """Query, key, value and output per token; and the softmax statistics of flash kernels."""
+    element = element_bytes(training)
+    kv_local = np.maximum(attention.kv_heads / on.tp, 1.0) * on.tp
+    kv = np.where(on.repeats_kv, attention.heads, np.minimum(kv_local, attention.heads))
+    width = attention.heads * (attention.head_dim + attention.value_head_dim) + kv * (
+        attention.head_dim + attention.value_head_dim
+    )
+    statistics = 0 if training.attention in ("eager", "fused_softmax") else 4 * attention.heads
+    return (element * width + statistics) / on.tp
+
+
+def _latents(attention: Attention, element: int) -> float:
+    """Latent attention keeps each low-rank projection before and after its norm."""
+    if attention.latent is None:
+        return 0.0
+    latent = attention.latent
+    return 2.0 * element * ((latent.q_lora_rank or 0) + latent.kv_lora_rank + latent.rope_head_dim)
+
+
+def _scores(attention: Attention, training: TrainingSpec, dropout: bool, on: Shards) -> Floats:
+    """Softmax output, dropout mask and dropped output: 5 a s bytes per token in 16 bits."""
+    element = element_bytes(training)
+    per_score = np.full_like(on.tokens, element + (1 + element if dropout else 0))
+    if training.attention == "eager" and element == 2:
+        per_score = per_score + np.where(on.score_fp32, 4.0, 0.0)
+    return per_score * attention.heads * training.seq_len / on.tp
+
+
+def _score_transient(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
+    """Gradient of the softmax and of its input."""
+    element = element_bytes(training)
+    upcast = np.where(on.score_fp32 & (training.attention == "eager"), 4.0, element)
+    return (element + upcast) * attention.heads * training.seq_len / on.tp
+
+
+def _experts(moe: Moe, hidden: int, element: int, on: Shards) -> tuple[Floats, Floats]:
+    """Kept bytes and gradient transients per token of a mixture of experts.
+
+    Each of the top_k copies of a token keeps its dispatched input, the expert's intermediates and
+    its output (for the gradient of the router's weight); the router keeps fp32 probabilities.
+    """
+    copies = moe.top_k * on.capacity
+    tensors = on.gated_saved if moe.gated else 2.0
+    routed = copies * element * (2 * hidden + tensors * moe.intermediate / on.tp)
+    shared = element * moe.shared_intermediate * tensors / on.tp
+    router = 8.0 * moe.experts
+    grads = copies * element * (2 * hidden + (3.0 if moe.gated else 2.0) * moe.intermediate / on.tp)
+    return routed + shared + router, grads

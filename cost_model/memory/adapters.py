@@ -1,0 +1,43 @@
+"""LoRA: a frozen base and trained low-rank adapters (arXiv 2106.09685); 4-bit base for QLoRA."""
+
+import numpy as np
+
+from cost_model.memory.precision import element_bytes
+from cost_model.plans import Floats
+from cost_model.specs import Layer, ModelSpec, TrainingSpec
+
+NF4_BYTES = 0.5 + 4 / 64
+"""4 bits, and one fp32 scale per block of 64 (arXiv 2305.14314, without double quantisation)."""
+
+
+def frozen_weight_bytes(training: TrainingSpec) -> float:
+    """Bytes of a frozen matrix element; 0 where nothing is frozen."""
+    if training.lora is None:
+        return 0.0
+    return NF4_BYTES if training.lora.quantized_base else float(element_bytes(training))
+
+
+def adapter_params(model: ModelSpec, layer: Layer, training: TrainingSpec, tp: Floats) -> Floats:
+    """Trained parameters of one layer: r (inputs + outputs) for each adapted matrix.
+
+    The sharded side of each pair divides by TP, the other is replicated.
+    """
+    if training.lora is None:
+        return np.zeros_like(tp)
+    hidden = model.hidden
+    whole, split = 0, 0
+    for attention in (layer.attention, layer.cross_attention):
+        if attention is None:
+            continue
+        kv = attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+        whole += 4 * hidden
+        split += attention.heads * (attention.head_dim + attention.value_head_dim) + kv
+    if training.lora.targets == "all_linear":
+        for mlp in (layer.mlp, layer.moe):
+            if mlp is None:
+                continue
+            matrices = 3 if mlp.gated else 2
+            width = mlp.intermediate * (layer.moe.experts if mlp is layer.moe and layer.moe else 1)
+            whole += matrices * hidden
+            split += matrices * width
+    return training.lora.rank * (whole + split / tp)

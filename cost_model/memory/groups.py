@@ -1,0 +1,75 @@
+"""Distinct combinations of a few columns, so that a term is computed once for each of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cost_model.plans import Floats, Ints
+
+_DENSE = 1 << 18
+"""Largest range that is numbered through a table instead of by sorting."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which distinct combination each row has."""
+
+    first: Ints
+    """A row that shows each combination [combinations]."""
+    of_row: Ints
+    """The combination of each row [rows]."""
+
+    @property
+    def count(self) -> int:
+        """How many combinations there are."""
+        return len(self.first)
+
+    def spread(self, values: Floats) -> Floats:
+        """Values of the combinations [combinations] to the rows [rows]."""
+        return values.take(self.of_row)
+
+
+def group(*columns: npt.NDArray[Any]) -> Groups:
+    """Groups the rows of equal-length columns by their values."""
+    length = len(columns[0])
+    key = np.zeros(length, np.int64)
+    size = 1
+    for column in columns:
+        code, distinct = _number(column)
+        if distinct == 1:
+            continue
+        key = code if size == 1 else key * distinct + code
+        size *= distinct
+        if size > _DENSE:  # keeps the key small whatever the number of columns
+            key, size = _number(key)
+    of_row, count = _number(key)
+    first = np.empty(count, np.int64)
+    first[of_row[::-1]] = np.arange(length - 1, -1, -1)
+    return Groups(first, of_row)
+
+
+def _number(column: npt.NDArray[Any]) -> tuple[Ints, int]:
+    """Numbers the distinct values of a column from 0; returns the numbers and how many."""
+    if column.dtype == np.bool_:
+        column = column.view(np.uint8)
+    if column.dtype.kind in "iu":
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        if span == 1:
+            return np.zeros(len(column), np.int64), 1
+        if span <= _DENSE:
+            shifted = column - low if low else column
+            seen = np.zeros(span, np.bool_)
+            seen[shifted] = True
+            values = np.flatnonzero(seen)
+            if len(values) == span:
+                return shifted.astype(np.int64), span
+            numbers = np.empty(span, np.int64)
+            numbers[values] = np.arange(len(values))
+            return numbers.take(shifted), len(values)
+    elif column.min() == column.max():
+        return np.zeros(len(column), np.int64), 1
+    values, numbers = np.unique(column, return_inverse=True)
+    return numbers.astype(np.int64), len(values)

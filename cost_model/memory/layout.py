@@ -1,0 +1,135 @@
+"""Which layers each pipeline stage holds, and which stages can be the fullest."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.memory.groups import group
+from cost_model.plans import Bools, Floats, Ints, PlanTable
+from cost_model.specs import ModelSpec
+
+
+def stage_sizes(layers: int, pp: int, first: int = 0, last: int = 0) -> list[int]:
+    """How many layers each of `pp` stages holds; they sum to `layers`.
+
+    `first` and `last` fix the ends where they are not 0. The rest is divided evenly, earlier
+    stages taking the remainder (DeepSpeed's partition_uniform; Megatron needs no remainder).
+    """
+    if pp == 1:
+        return [layers]
+    fixed_first, fixed_last = first > 0, last > 0
+    middle = pp - fixed_first - fixed_last
+    rest = layers - first - last
+    sizes = [first] if fixed_first else []
+    if middle:
+        share, more = divmod(max(rest, 0), middle)
+        sizes += [share + (stage < more) for stage in range(middle)]
+    return sizes + ([last] if fixed_last else [])
+
+
+@dataclass(frozen=True)
+class Stages:
+    """One stage of every plan [plans]: the layers it holds, and what else."""
+
+    index: Ints
+    """Stage number."""
+    layers: tuple[Floats, ...]
+    """Layers of each kind of the model."""
+    has_embedding: Bools
+    has_head: Bools
+
+
+def _kinds_per_stage(model: ModelSpec, sizes: list[int]) -> Ints:
+    """Layers of each kind by stage [stages, kinds]."""
+    pattern = np.asarray(model.layer_pattern, np.int64)
+    stage_of_layer = np.repeat(np.arange(len(sizes)), sizes)[: len(pattern)]
+    counts = np.zeros((len(sizes), len(model.kinds)), np.int64)
+    np.add.at(counts, (stage_of_layer, pattern[: len(stage_of_layer)]), 1)
+    return counts
+
+
+def _can_be_fullest(counts: Ints) -> list[int]:
+    """Stages that no other stage surely exceeds.
+
+    The first holds the embedding and the last the head. A stage between them is exceeded by an
+    earlier one that has no fewer layers of any kind, since the earlier keeps no fewer
+    micro-batches in flight.
+    """
+    last = len(counts) - 1
+    kept = [0]
+    for stage in range(1, last):
+        if not any((counts[earlier] >= counts[stage]).all() for earlier in kept):
+            kept.append(stage)
+    return [*kept, last] if last else kept
+
+
+def candidate_stages(model: ModelSpec, table: PlanTable) -> list[Stages]:
+    """The stages to evaluate, as slots: the fullest stage of each plan is in one of them.
+
+    Plans with fewer candidates repeat their last one in the remaining slots.
+    """
+    groups = group(table.pp, table.first_stage_layers, table.last_stage_layers)
+    stages, counts = [], []
+    for row in groups.first:
+        sizes = stage_sizes(
+            model.layers,
+            int(table.pp[row]),
+            int(table.first_stage_layers[row]),
+            int(table.last_stage_layers[row]),
+        )
+        by_kind = _kinds_per_stage(model, sizes)
+        stages.append(_can_be_fullest(by_kind))
+        counts.append(by_kind)
+    slots = max(len(s) for s in stages)
+    out = []
+    for slot in range(slots):
+        index = np.array([s[min(slot, len(s) - 1)] for s in stages], np.int64)
+        layers = np.array([c[stage] for c, stage in zip(counts, index, strict=True)], np.float64)
+        last = np.array([len(c) - 1 for c in counts], np.int64)
+        out.append(
+            Stages(
+                index=index.take(groups.of_row),
+                layers=tuple(
+                    layers[:, kind].take(groups.of_row) for kind in range(len(model.kinds))
+                ),
+                has_embedding=(index == 0).take(groups.of_row),
+                has_head=(index == last).take(groups.of_row),
+            )
+        )
+    return out
+
+
+def given_stages(model: ModelSpec, table: PlanTable, index: Ints) -> Stages:
+    """The stage `index` [plans] of each plan; for the few rows of a breakdown."""
+    counts = np.zeros((len(table), len(model.kinds)))
+    last = table.pp - 1
+    for row in range(len(table)):
+        sizes = stage_sizes(
+            model.layers,
+            int(table.pp[row]),
+            int(table.first_stage_layers[row]),
+            int(table.last_stage_layers[row]),
+        )
+        counts[row] = _kinds_per_stage(model, sizes)[index[row]]
+    return Stages(
+        index=index,
+        layers=tuple(counts[:, kind].copy() for kind in range(len(model.kinds))),
+        has_embedding=index == 0,
+        has_head=index == last,
+    )
+
+
+def layers_in_flight(table: PlanTable, stage: Ints) -> Floats:
+    """Micro-batches whose activations a stage keeps, in units of its whole layer count [plans].
+
+    1F1B keeps min(m, p - stage) micro-batches. Interleaving with v chunks keeps
+    min(m v, 2 (p - stage - 1) + (v - 1) p + 1) chunks of 1 / v of the layers each; for the first
+    stage that is p (1 + (p - 1) / (p v)), arXiv 2205.05198, section 4.2.3.
+    """
+    plain: Floats = np.minimum(table.grad_accum, table.pp - stage).astype(np.float64)
+    if int(table.vpp.max()) == 1:
+        return plain
+    v = table.vpp
+    chunks = np.minimum(table.grad_accum * v, 2 * (table.pp - stage - 1) + (v - 1) * table.pp + 1)
+    held: Floats = np.where((v > 1) & (table.pp > 1), chunks / v, plain)
+    return held

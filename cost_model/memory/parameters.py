@@ -1,0 +1,70 @@
+"""How many parameters one rank of one stage holds, dense and expert."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.memory.layout import Stages
+from cost_model.plans import Bools, Floats
+from cost_model.specs import Layer, ModelSpec
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Parameters of one rank [rows]; experts shard over fewer ranks under ZeRO."""
+
+    dense: Floats
+    expert: Floats
+    largest: Floats
+    """Parameters of the largest unit that ZeRO-3 gathers at once: a layer, or the embedding."""
+
+    @property
+    def all(self) -> Floats:
+        """Dense and expert together."""
+        return self.dense + self.expert
+
+
+def dense_per_layer(layer: Layer, tp: Floats) -> Floats:
+    """Dense parameters of one layer on one tensor-parallel rank."""
+    return layer.tp_sharded_params / tp + layer.replicated_params
+
+
+def embedding_params(model: ModelSpec, tp: Floats, shards: Bools) -> Floats:
+    """The token table over TP where the software shards it; position and type tables whole."""
+    table = min(model.hidden * model.vocab, model.embedding_params)
+    return table / np.where(shards, tp, 1.0) + (model.embedding_params - table)
+
+
+def head_params(model: ModelSpec, tp: Floats, shards: Bools, has_embedding: Bools) -> Floats:
+    """Final norm and output matrix. A tied matrix is held again by a last stage that is no first.
+
+    (Megatron and DeepSpeed's TiedLayerSpec keep a copy on both stages and all-reduce its gradient.)
+    """
+    matrix = 0 if model.tied_embeddings else min(model.head_matmul_params, model.head_params)
+    split = np.where(shards, tp, 1.0)
+    own = matrix / split + (model.head_params - matrix)
+    if not model.tied_embeddings:
+        return own
+    return own + np.where(has_embedding, 0.0, model.head_matmul_params / split)
+
+
+def stage_weights(
+    model: ModelSpec,
+    stages: Stages,
+    per_layer: tuple[Floats, ...],
+    expert_per_layer: tuple[Floats, ...],
+    embedding: Floats,
+    head: Floats,
+) -> Weights:
+    """Parameters of the stages, from those of a layer of each kind [rows]."""
+    dense = np.where(stages.has_embedding, embedding, 0.0)
+    dense = dense + np.where(stages.has_head, head, 0.0)
+    expert = np.zeros_like(dense)
+    for kind, layer in enumerate(model.kinds):
+        dense = dense + stages.layers[kind] * per_layer[kind]
+        if layer.expert_params:
+            expert = expert + stages.layers[kind] * expert_per_layer[kind]
+    largest = np.maximum.reduce(
+        [p + e for p, e in zip(per_layer, expert_per_layer, strict=True)] + [embedding]
+    )
+    return Weights(dense, expert, largest)

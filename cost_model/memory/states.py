@@ -1,0 +1,134 @@
+"""Bytes per parameter of weights, gradients, optimizer states and master copy, and where they live.
+
+Mixed precision with Adam holds 2 bytes of weights, 2 or 4 of gradients, 4 of master copy and 8 of
+moments a parameter; ZeRO divides optimizer (1), gradients (2) and weights (3) by the data-parallel
+ranks (arXiv 1910.02054, section 5). Megatron's distributed optimizer holds 6 + 12 / d.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.precision import element_bytes, gradient_bytes
+from cost_model.memory.profile import by_software
+from cost_model.plans import Floats, Ints, Offload, PlanTable
+from cost_model.specs import TrainingSpec
+
+OPTIMIZER_BYTES = {
+    "adamw": 8.0,
+    "adam8bit": 2.0 + 8 / 256,  # one fp32 scale for each block of 256 of both moments
+    "paged_adam8bit": 2.0 + 8 / 256,
+    "lion": 4.0,
+    "sgd": 0.0,
+    "adafactor": 0.02,  # row and column sums: (rows + columns) / (rows x columns)
+    "adagrad": 4.0,
+    "muon": 4.0,
+}
+"""Bytes of optimizer state per parameter, without the master copy."""
+
+SUB_GROUP = 1_000_000_000
+"""Parameters that ZeRO-3 updates at a time (DeepSpeed's sub_group_size)."""
+
+
+def optimizer_bytes(training: TrainingSpec) -> float:
+    """Bytes of optimizer state per parameter; without a master copy states have 16 bits too."""
+    full = OPTIMIZER_BYTES[training.optimizer]
+    whole_fp32 = training.fp32_master or training.optimizer in ("adam8bit", "paged_adam8bit")
+    return full if whole_fp32 else full * element_bytes(training) / 4
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes per parameter of one rank's stage [rows]: of the GPU unless said."""
+
+    weights: Floats
+    master: Floats
+    optimizer: Floats
+    gradients: Floats
+    """Held from one micro-batch to the next."""
+    gradients_growing: Floats
+    """What the backward pass of the last micro-batch adds by its end."""
+    gradients_at_step: Floats
+    """Still there while the optimizer runs."""
+    step: Floats
+    """fp32 gradient copy and optimizer temporaries."""
+    init: Floats
+    """Weights and flat copies when the engine starts."""
+    host: Floats
+    """Pinned host bytes of offloaded states, per parameter of this rank's stage."""
+    nvme: Floats
+
+
+def state_rates(
+    coefficients: MemoryCoefficients,
+    training: TrainingSpec,
+    table: PlanTable,
+    rows: Ints,
+    ranks: Floats,
+) -> Rates:
+    """Rates of the given rows, sharded over `ranks` (dense: dp sp cp; experts: that over ep)."""
+    software, zero = table.software[rows], table.zero_stage[rows]
+    element = float(element_bytes(training))
+    mixed = element == 2 and training.fp32_master
+    always = by_software(coefficients, software, lambda p: p.always_shards_optimizer) > 0
+    own_weights = (
+        by_software(coefficients, software, lambda p: p.holds_16bit_weights) > 0 if mixed else True
+    )
+    permanent = by_software(coefficients, software, lambda p: p.permanent_gradients) > 0
+    grad = by_software(coefficients, software, lambda p: gradient_bytes(p.gradient_bytes, training))
+    shards_optimizer = (zero >= 1) | (always & (training.precision == "bf16"))
+    optimizer_share = np.where(shards_optimizer, 1 / ranks, 1.0)
+    gradient_share = np.where(zero >= 2, 1 / ranks, 1.0)
+    weight_share = np.where(zero >= 3, 1 / ranks, 1.0)
+
+    weights = np.where(own_weights, element, 0.0) * weight_share
+    # FSDP keeps its fp32 parameters sharded between uses from SHARD_GRAD_OP (ZeRO 2) on
+    master_share = np.where(own_weights, optimizer_share, gradient_share)
+    master = np.where(mixed, 4.0, 0.0) * master_share
+    optimizer = optimizer_bytes(training) * optimizer_share
+
+    many = table.grad_accum[rows] > 1
+    full, part = grad, grad * gradient_share
+    held = np.where(zero >= 2, part, np.where(permanent | many, full, 0.0))
+    held = np.where((zero == 2) & ~many & ~permanent, 0.0, held)
+    growing = np.where(zero >= 2, part, full) - held
+    # ZeRO 1 copies its share out of the whole gradient before it lets the rest go
+    deepspeed = ~permanent & (own_weights if mixed else True)
+    growing = growing + np.where(deepspeed & (zero == 1), grad / ranks, 0.0)
+    at_step = np.where(permanent | (zero == 0) | (zero == 3) | ~deepspeed, held + growing, 0.0)
+
+    copies = by_software(coefficients, software, lambda p: p.fp32_gradient_at_step) > 0
+    copy = np.where(copies & mixed & (grad < 4), 4.0, 0.0)
+    temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
+    step = (copy + temporary) * optimizer_share
+
+    flat = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
+    init = weights * np.where(flat & (zero < 3), 2.0, 1.0)
+    init = np.maximum(init, weights + master)
+
+    off_optimizer = np.where(table.offload_optimizer[rows] != Offload.NONE, 1.0, 0.0)
+    off_optimizer = np.where(zero >= 3, off_optimizer * table.offload_ratio[rows], off_optimizer)
+    off_optimizer = np.where(zero >= 1, off_optimizer, 0.0)
+    off_param = (table.offload_param[rows] != Offload.NONE) & (zero >= 3)
+    on_gpu = 1 - off_optimizer
+    host_states = (master + optimizer + 4.0 * optimizer_share) * off_optimizer
+    nvme_optimizer = (table.offload_optimizer[rows] == Offload.NVME) & (zero >= 3)
+    nvme_param = (table.offload_param[rows] == Offload.NVME) & (zero >= 3)
+    host = np.where(nvme_optimizer, 0.0, host_states)
+    host = host + np.where(off_param & ~nvme_param, weights, 0.0)
+    nvme = np.where(nvme_optimizer, host_states, 0.0) + np.where(nvme_param, weights, 0.0)
+    # offloaded gradients leave for the host bucket by bucket, from ZeRO 2 on
+    leaves = np.where(zero >= 2, on_gpu, 1.0)
+    return Rates(
+        weights=np.where(off_param, 0.0, weights),
+        master=master * on_gpu,
+        optimizer=optimizer * on_gpu,
+        gradients=held * leaves,
+        gradients_growing=growing * leaves,
+        gradients_at_step=at_step * leaves,
+        step=step * on_gpu,
+        init=np.where(off_param, 0.0, init - master * off_optimizer),
+        host=host,
+        nvme=nvme,
+    )
