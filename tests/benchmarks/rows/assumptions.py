@@ -35,6 +35,7 @@ RULES: dict[str, str] = {
     "interleave_fully": "Megatron-Core's published runs interleave; chunks as small as divide",
     "megatron_examples_recompute": "the example scripts of that release checkpoint every layer",
     "recompute_not_stated": "nothing said of recomputation: none",
+    "recomputed_by_hfu": "a hardware utilisation of 4/3 of the model's means full recomputation",
     "op_checkpointing_as_half": "saving every other matrix product costs about what recomputing"
     " half of the layers costs",
     "third_party_3d": "other frameworks with tensor and pipeline parallelism hold what Megatron"

@@ -227,7 +227,7 @@ def _tie(shape: Shape, raw: RawRow, published: Geometry | None, ledger: Ledger) 
     params = raw.number("params_b")
     if params and shape.has_head:
         gap = {t: abs(build(s).params / 1e9 / params - 1) for t, s in ((1, tied), (0, untied))}
-        if min(gap.values()) < 0.01 < max(gap.values()):
+        if min(gap.values()) < 0.03 and abs(gap[0] - gap[1]) > 0.004:
             ledger.assume("tied_by_count")
             return tied if gap[1] < gap[0] else untied
     ledger.assume("tied_by_family")

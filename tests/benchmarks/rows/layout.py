@@ -109,6 +109,10 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
     """(what is recomputed, in how many layers of a stage; -1 is all)."""
     text = raw.text("recompute").lower()
     per_stage = max(1, layers // pp)
+    mfu, hfu = raw.number("mfu"), raw.number("hfu")
+    if text in ("none", "") and mfu and hfu and hfu / mfu > 1.3:
+        ledger.assume("recomputed_by_hfu")
+        return Recompute.FULL, -1
     if text in ("none", "disabled", "0"):
         return Recompute.NONE, -1
     if text in ("full", "1"):

@@ -1,5 +1,6 @@
 """Reads files of measurements; each row becomes a question and what was measured, or a reason."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,8 @@ def translate(raw: RawRow, default_source: str = "unnamed") -> Row | Skipped:
     source = raw.text("source") or default_source
     ledger = Ledger()
     try:
+        if re.search(r"do not use|source says invalid", raw.notes.lower()):
+            raise Skip("invalid by its own source")
         degrees = degrees_of(raw, ledger)
         cluster = cluster_of(raw, degrees.gpus, ledger)
         model = model_of(raw, degrees.tp, ledger)

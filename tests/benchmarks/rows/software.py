@@ -14,7 +14,9 @@ _THIRD_PARTY_3D = (
 )
 
 
-def software_of(raw: RawRow, tp: int, pp: int, ledger: Ledger) -> Software:
+def software_of(  # noqa: PLR0911 - one line a spelling
+    raw: RawRow, tp: int, pp: int, ledger: Ledger
+) -> Software:
     """The profile of a row's framework.
 
     tp, pp: degrees of the run, which decide where the name does not.

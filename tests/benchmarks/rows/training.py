@@ -19,7 +19,7 @@ def _precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Precision:
         return "bf16"
     if "fp16" in text:
         return "fp16"
-    if "tf32" in text:
+    if "tf32" in text or re.search(r"tf32|495t", raw.notes.lower()):
         raise Skip("TF32 matrix products")
     if "fp32" in text:
         return "fp32"
@@ -32,7 +32,9 @@ def kernel_name(raw: RawRow) -> str:
     return raw.note("kernel")
 
 
-def _attention(raw: RawRow, software: Software, ledger: Ledger) -> AttentionKernel:
+def _attention(  # noqa: PLR0911 - one line a spelling
+    raw: RawRow, software: Software, ledger: Ledger
+) -> AttentionKernel:
     kernel = kernel_name(raw).lower()
     backend = str(raw.arguments.get("attention-backend", "")).lower()
     if kernel:
