@@ -1,11 +1,11 @@
 """What the best plan is: one key per objective, lower is better."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from cost_model.plans import Bools, Floats, Ints, PlanTable
-from cost_model.prediction import Prediction
 from planner.candidate import GIB, SECONDS_PER_DAY
 from planner.request.search import SearchOptions
 from planner.rules import World
@@ -14,36 +14,46 @@ Keys = tuple[Floats | Ints, ...]
 """Sort keys, the most important first [plans] each."""
 
 
-def expected_seconds(search: SearchOptions, prediction: Prediction) -> Floats:
+@dataclass(frozen=True)
+class Scores:
+    """What ranks a plan [plans] each."""
+
+    seconds: Floats
+    total_bytes: Floats
+    host_bytes: Floats
+    fits_probability: Floats
+
+
+def expected_seconds(search: SearchOptions, scores: Scores) -> Floats:
     """Step time; with rank_by expected it is divided by the probability of fitting.
 
     A run that fails has to be tried again: 1/p attempts on average.
     """
     if search.rank_by == "prediction":
-        return prediction.step.seconds
-    return prediction.step.seconds / np.maximum(prediction.fits_probability, 1e-9)
+        return scores.seconds
+    return scores.seconds / np.maximum(scores.fits_probability, 1e-9)
 
 
-def _throughput(search: SearchOptions, table: PlanTable, prediction: Prediction) -> Keys:
+def _throughput(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
     """At a fixed global batch the highest throughput is the shortest step."""
-    return (expected_seconds(search, prediction), table.world_size)
+    return (expected_seconds(search, scores), table.world_size)
 
 
-def _cost(search: SearchOptions, table: PlanTable, prediction: Prediction) -> Keys:
+def _cost(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
     """GPU-seconds a step: cost is proportional to them."""
-    seconds = expected_seconds(search, prediction)
+    seconds = expected_seconds(search, scores)
     return (seconds * table.world_size, seconds)
 
 
-def _fewest_gpus(search: SearchOptions, table: PlanTable, prediction: Prediction) -> Keys:
-    return (table.world_size, expected_seconds(search, prediction))
+def _fewest_gpus(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
+    return (table.world_size, expected_seconds(search, scores))
 
 
-def _largest_micro_batch(search: SearchOptions, table: PlanTable, prediction: Prediction) -> Keys:
-    return (-table.micro_batch, expected_seconds(search, prediction))
+def _largest_micro_batch(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
+    return (-table.micro_batch, expected_seconds(search, scores))
 
 
-_KEYS: dict[str, Callable[[SearchOptions, PlanTable, Prediction], Keys]] = {
+_KEYS: dict[str, Callable[[SearchOptions, PlanTable, Scores], Keys]] = {
     "throughput": _throughput,
     "latency": _throughput,
     "cost": _cost,
@@ -75,14 +85,16 @@ TIE_BREAKERS = (
     "quantized_weights",
     "quantized_gradients",
 )
-"""Of two plans equal in the objective and in memory, the one with the simpler knobs ranks first."""
+"""Of two plans equal in the objective, the one without offload or recompute ranks first, then the
+one that holds less memory, then the one with the simpler knobs."""
 
 
-def keys(search: SearchOptions, table: PlanTable, prediction: Prediction) -> Keys:
+def keys(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
     """All sort keys of a table; together they order any two different plans."""
-    own = _KEYS[search.objective](search, table, prediction)
+    own = _KEYS[search.objective](search, table, scores)
     knobs = tuple(getattr(table, name) for name in TIE_BREAKERS)
-    return (*own, prediction.memory.total_bytes, *knobs)
+    effort = (table.offload_param, table.offload_optimizer, table.recompute)
+    return (*own, *effort, scores.total_bytes, *knobs)
 
 
 def best_first(all_keys: Keys) -> Ints:
@@ -90,20 +102,21 @@ def best_first(all_keys: Keys) -> Ints:
     return np.lexsort(tuple(reversed(all_keys))).astype(np.int64)
 
 
-def meets_deadline(world: World, search: SearchOptions, prediction: Prediction) -> Bools:
+def meets_deadline(world: World, search: SearchOptions, scores: Scores) -> Bools:
     """Whether the token budget is done within the deadline; always true without one."""
-    seconds = prediction.step.seconds
+    seconds = scores.seconds
     if search.deadline_days is None or world.training.tokens is None:
         return np.ones(seconds.shape, np.bool_)
     steps = -(-world.training.tokens // world.training.tokens_per_step)
     return steps * seconds <= search.deadline_days * SECONDS_PER_DAY
 
 
-def acceptable(world: World, search: SearchOptions, prediction: Prediction) -> Bools:
+def acceptable(world: World, search: SearchOptions, scores: Scores) -> Bools:
     """Whether a plan fits as surely and with as much headroom as the request demands."""
-    free = world.cluster.node.gpu.memory_gib * GIB - prediction.memory.total_bytes
-    likely = prediction.fits_probability >= search.min_fits_probability
-    return likely & (free >= search.headroom_gib * GIB) & (prediction.fits | (free >= 0))
+    free = world.cluster.node.gpu.memory_gib * GIB - scores.total_bytes
+    likely = scores.fits_probability >= search.min_fits_probability
+    kept: Bools = likely & (free >= search.headroom_gib * GIB)
+    return kept
 
 
 def pareto_front(points: Floats) -> Bools:
@@ -122,7 +135,7 @@ def pareto_front(points: Floats) -> Bools:
     return mask
 
 
-def pareto_points(world: World, table: PlanTable, prediction: Prediction) -> Floats:
+def pareto_points(table: PlanTable, scores: Scores) -> Floats:
     """Step time, memory in use and GPU-seconds, all to be low [plans, 3]."""
-    seconds = prediction.step.seconds
-    return np.stack([seconds, prediction.memory.total_bytes, seconds * table.world_size], axis=1)
+    seconds = scores.seconds
+    return np.stack([seconds, scores.total_bytes, seconds * table.world_size], axis=1)

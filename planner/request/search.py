@@ -116,10 +116,10 @@ class SearchOptions(Frozen):
     """Ranked plans to keep."""
     headroom_gib: float = Field(default=0.0, ge=0)
     """GPU memory that must stay free on the worst rank."""
-    min_fits_probability: float = Field(default=0.5, ge=0, le=1)
+    min_fits_probability: float = Field(default=0.8, ge=0, le=1)
     """Plans less likely to fit than this are left out."""
     rank_by: Literal["prediction", "expected"] = "prediction"
-    """expected weighs the objective with the probability of fitting."""
+    """expected divides the step time by the probability of fitting; prediction ignores the risk."""
     around: Plan | None = None
     """The user's own plan: it is scored, and the cheapest changes that improve it are listed."""
 

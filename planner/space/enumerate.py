@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cost_model.plans import Bools, Ints, Plan, PlanTable, Software
+from cost_model.plans import Bools, Ints, Plan, PlanTable
 from planner.request.search import SearchOptions
 from planner.rules import RULES, Rule, World
 from planner.space.axes import ACTIVATIONS, DERIVED, STATES, STRUCTURE, Axes, axes, software_allowed
@@ -129,9 +129,9 @@ def enumerate_software(
 
 
 def enumerate_plans(
-    world: World, search: SearchOptions, bound: Callable[[Software], Bound] | None = None
+    world: World, search: SearchOptions, bound: Bound | None = None
 ) -> Iterator[Block]:
     """All legal plans, one block per software."""
     for software in software_allowed(search):
         spec = axes(world, search, software)
-        yield enumerate_software(world, spec, bound(software) if bound else None)
+        yield enumerate_software(world, spec, bound)

@@ -1,0 +1,213 @@
+"""Exact ranking: the memory of every legal plan, the step time of those that fit, the best kept."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration import Coefficients
+from cost_model.memory import fits_probability, memory
+from cost_model.plans import Bools, Floats, PlanTable, Recompute, Software
+from cost_model.predict import predict
+from cost_model.prediction import Prediction
+from cost_model.step import step_time
+from planner.candidate import GIB
+from planner.objectives import (
+    Scores,
+    acceptable,
+    best_first,
+    keys,
+    meets_deadline,
+    pareto_front,
+    pareto_points,
+)
+from planner.request.request import Resolved
+from planner.rules import World
+from planner.search.rows import join, take
+from planner.space import Bound, enumerate_plans
+
+BLOCK = 16_384
+"""Plans predicted at once: large enough to amortise NumPy's calls, small enough for the cache."""
+
+Progress = Callable[[int, int], None]
+"""Called with plans evaluated and legal plans known so far."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The best plans in rank order, with the counts of the pass."""
+
+    table: PlanTable
+    enumerated: int
+    bounded: int
+    legal: int
+    fitting: int
+    by_software: dict[str, int]
+
+
+def blocks(table: PlanTable) -> Iterator[PlanTable]:
+    """The table in slices of BLOCK rows."""
+    for start in range(0, len(table), BLOCK):
+        yield table.take(slice(start, start + BLOCK))
+
+
+def evaluate(world: World, table: PlanTable) -> Prediction:
+    """Memory and time of every plan of a table."""
+    return predict(world.model, world.cluster, world.training, table)
+
+
+def _held(world: World, table: PlanTable) -> Scores:
+    """Memory alone; the step time is unknown (0)."""
+    held = memory(world.model, world.cluster, world.training, table)
+    chance = fits_probability(held, world.cluster)
+    unknown = np.zeros(len(table))
+    return Scores(unknown, held.total_bytes, held.host_bytes, chance)
+
+
+def _timed(world: World, table: PlanTable, scores: Scores) -> Scores:
+    """The same with step times."""
+    step = step_time(world.model, world.cluster, world.training, table, Coefficients.default())
+    return Scores(step.seconds, scores.total_bytes, scores.host_bytes, scores.fits_probability)
+
+
+def most_frugal(world: World, table: PlanTable) -> PlanTable:
+    """The same layouts with everything that saves activation memory switched on.
+
+    One sequence per micro-batch, full recompute, partitioned checkpoints in host RAM, chunked
+    loss: no refinement of a row holds less GPU memory.
+    """
+    n = len(table)
+    columns = {name: getattr(table, name) for name in table.__dataclass_fields__}
+    columns["micro_batch"] = np.ones(n, np.int64)
+    columns["grad_accum"] = np.maximum(1, world.training.global_batch // table.dp)
+    columns["recompute"] = np.full(n, int(Recompute.FULL))
+    partitioned = (table.tp > 1) & (table.software == int(Software.MEGATRON_DEEPSPEED))
+    columns["partition_activations"] = partitioned
+    columns["cpu_checkpointing"] = partitioned
+    columns["chunked_loss"] = np.ones(n, np.bool_)
+    return PlanTable(**columns)
+
+
+def frugal_bound(resolved: Resolved) -> Bound:
+    """Refuses layouts whose most frugal refinement does not fit."""
+    world, search = resolved.world, resolved.search
+
+    def possible(table: PlanTable) -> Bools:
+        kept = [
+            acceptable(world, search, _held(world, part))
+            for part in blocks(most_frugal(world, table))
+        ]
+        return np.concatenate(kept) if kept else np.ones(0, np.bool_)
+
+    return possible
+
+
+class _Best:
+    """The best rows so far."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.parts: list[tuple[PlanTable, Scores]] = []
+        self.held = 0
+
+    def add(self, table: PlanTable, scores: Scores) -> None:
+        if not len(table):
+            return
+        self.parts.append((table, scores))
+        self.held += len(table)
+        if self.held > 2 * max(BLOCK, self.resolved.search.keep):
+            self.settle()
+
+    def settle(self) -> PlanTable:
+        if not self.parts:
+            return PlanTable.from_columns(0)
+        table = join([t for t, _ in self.parts])
+        scores = join([s for _, s in self.parts])
+        search = self.resolved.search
+        if search.objective == "pareto":
+            front = pareto_front(pareto_points(table, scores))
+            table, scores = take(table, front), take(scores, front)
+        rows = best_first(keys(search, table, scores))[: search.keep]
+        if search.objective == "pareto":
+            rows = best_first(keys(search, table, scores))
+        table, scores = take(table, rows), take(scores, rows)
+        self.parts, self.held = [(table, scores)], len(table)
+        return table
+
+
+def _kept(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
+    """The plans that fit and meet the deadline, with their step times."""
+    world, search = resolved.world, resolved.search
+    scores = _held(world, table)
+    good = acceptable(world, search, scores)
+    table, scores = take(table, good), take(scores, good)
+    if not len(table):
+        return table, scores
+    scores = _timed(world, table, scores)
+    punctual = meets_deadline(world, search, scores)
+    return take(table, punctual), take(scores, punctual)
+
+
+def rank(resolved: Resolved, progress: Progress | None = None) -> Ranked:
+    """Predicts every legal plan and ranks those that fit; the table is empty where none does."""
+    world, search = resolved.world, resolved.search
+    best = _Best(resolved)
+    enumerated = bounded = legal = seen = fitting = 0
+    by_software: dict[str, int] = {}
+    bound = frugal_bound(resolved)
+    for block in enumerate_plans(world, search, bound):
+        enumerated += block.combinations
+        bounded += block.bounded
+        legal += len(block.table)
+        if len(block.table):
+            name = Software(int(block.table.software[0])).name.lower()
+            by_software[name] = len(block.table)
+        for part in blocks(block.table):
+            kept, scores = _kept(resolved, part)
+            fitting += len(kept)
+            best.add(kept, scores)
+            seen += len(part)
+            if progress is not None:
+                progress(seen, legal)
+    return Ranked(best.settle(), enumerated, bounded, legal, fitting, by_software)
+
+
+def missing_bytes(world: World, scores: Scores, headroom: float = 0.0) -> Floats:
+    """Bytes that a plan misses on the worst rank and on its host; 0 where both suffice [plans].
+
+    headroom: bytes that must stay free on the GPU.
+    """
+    gpu = scores.total_bytes - world.cluster.node.gpu.memory_gib * GIB + headroom
+    host = scores.host_bytes - world.cluster.node.host_ram_gib * GIB
+    missing: Floats = np.maximum(gpu, 0.0) + np.maximum(host, 0.0)
+    return missing
+
+
+def nearest(resolved: Resolved, count: int) -> tuple[PlanTable, Floats]:
+    """The legal plans that miss by the fewest bytes, nearest first, and the bytes they miss.
+
+    Memory rises with the micro-batch, so only the smallest allowed one is looked at.
+    """
+    world, search = resolved.world, resolved.search
+    headroom = search.headroom_gib * GIB
+    limit = search.limits.get("micro_batch")
+    if "micro_batch" not in search.fixed and limit is None:
+        search = search.model_copy(update={"fixed": search.fixed | {"micro_batch": 1}})
+    found: list[tuple[PlanTable, Scores]] = []
+    for block in enumerate_plans(world, search):
+        for part in blocks(block.table):
+            scores = _held(world, part)
+            rows = best_first(
+                (
+                    missing_bytes(world, scores, headroom),
+                    scores.total_bytes,
+                    *keys(search, part, scores),
+                )
+            )
+            found.append((take(part, rows[:count]), take(scores, rows[:count])))
+    table = join([t for t, _ in found])
+    scores = join([s for _, s in found])
+    rows = best_first(
+        (missing_bytes(world, scores, headroom), scores.total_bytes, *keys(search, table, scores))
+    )[:count]
+    return take(table, rows), missing_bytes(world, take(scores, rows), headroom)

@@ -1,0 +1,73 @@
+"""What a search returns: plain data, to be stored and shown."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from planner.candidate import Candidate
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How the answer was found, so that the user knows what it is the best of."""
+
+    enumerated: int
+    """Combinations of axis values."""
+    legal: int
+    """Plans that keep every rule, the refinements of bounded ones not counted."""
+    bounded: int
+    """Layouts dropped with all their refinements: not even the most frugal one fits."""
+    fitting: int
+    """Plans that fit as surely as the request demands."""
+    by_software: dict[str, int]
+    """Legal plans by software."""
+    seconds: float
+    exhaustive: bool = True
+    """No plan of the space was left out but those that provably do not fit."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the request, searched for real, that makes a plan fit."""
+
+    what: str
+    """In a sentence, with numbers."""
+    patch: dict[str, Any]
+    """JSON merge patch (RFC 7396) of the request."""
+    candidate: Candidate
+    """The best plan of the changed request."""
+
+
+@dataclass(frozen=True)
+class NothingFits:
+    """Why nothing fits, and what would."""
+
+    nearest: tuple[Candidate, ...]
+    """Plans that miss by the fewest bytes, nearest first."""
+    missing_bytes: float
+    """What the nearest one misses on the worst rank (or its host)."""
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Ranked plans with the certificate."""
+
+    candidates: tuple[Candidate, ...]
+    certificate: Certificate
+    nothing_fits: NothingFits | None = None
+    notes: tuple[str, ...] = ()
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return dict(_ADAPTER.dump_python(self, mode="json"))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "SearchResult":
+        """The inverse of `to_json`."""
+        return _ADAPTER.validate_python(data)
+
+
+_ADAPTER = TypeAdapter(SearchResult)

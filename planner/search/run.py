@@ -1,0 +1,78 @@
+"""The search: rank, certify, and where nothing fits say what would."""
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from cost_model.plans import Plan, PlanTable
+from planner.candidate import Candidate, candidate
+from planner.request.request import Resolved
+from planner.rules import Violation, World, violations
+from planner.search.changes import changes
+from planner.search.ranking import Progress, evaluate, nearest, rank
+from planner.search.result import Certificate, NothingFits, SearchResult
+
+NEAREST = 5
+
+
+def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult:
+    """Predicts every legal plan, ranks those that fit, and certifies the count.
+
+    progress: called with plans evaluated and plans known so far, once per block. Never raises
+    when nothing fits: then `nothing_fits` holds the nearest plans and what would change it.
+    """
+    started = perf_counter()
+    ranked = rank(resolved, progress)
+    world = resolved.world
+    candidates = _candidates(world, ranked.table, first_rank=1)
+    certificate = Certificate(
+        enumerated=ranked.enumerated,
+        legal=ranked.legal,
+        bounded=ranked.bounded,
+        fitting=ranked.fitting,
+        by_software=ranked.by_software,
+        seconds=perf_counter() - started,
+    )
+    return SearchResult(candidates, certificate, None if candidates else _nothing_fits(resolved))
+
+
+def _candidates(world: World, table: PlanTable, first_rank: int) -> tuple[Candidate, ...]:
+    """Full predictions of few plans; first_rank 0 leaves them unranked."""
+    if not len(table):
+        return ()
+    prediction = evaluate(world, table)
+    return tuple(
+        candidate(world, table, prediction, row, rank=first_rank and first_rank + row)
+        for row in range(len(table))
+    )
+
+
+def _nothing_fits(resolved: Resolved) -> NothingFits:
+    table, missing = nearest(resolved, NEAREST)
+    near = _candidates(resolved.world, table, first_rank=0)
+    return NothingFits(near, float(missing[0]), changes(resolved))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One plan, predicted, with the rules it breaks."""
+
+    candidate: Candidate
+    violations: tuple[Violation, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return dict(_ADAPTER.dump_python(self, mode="json"))
+
+
+_ADAPTER = TypeAdapter(Predicted)
+
+
+def predict_one(resolved: Resolved, plan: Plan) -> Predicted:
+    """Memory and time of one plan, legal or not."""
+    world = resolved.world
+    table = PlanTable.from_plans([plan])
+    one = candidate(world, table, evaluate(world, table), 0)
+    return Predicted(one, tuple(violations(world, plan)))
