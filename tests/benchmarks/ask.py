@@ -1,0 +1,89 @@
+"""Asks the cost model about rows: one call for all plans of a model, cluster and training."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from cost_model.calibration import Coefficients
+from cost_model.memory import detail
+from cost_model.plans import Bools, Floats, PlanTable
+from cost_model.predict import predict
+from tests.benchmarks.rows import Row
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the cost model says of each row; arrays of shape [rows]."""
+
+    seconds: Floats
+    seconds_low: Floats
+    seconds_high: Floats
+    memory: Floats
+    """Bytes of the kind and rank that the row measured."""
+    memory_low: Floats
+    memory_high: Floats
+    fits_probability: Floats
+    fits: Bools
+    parts: dict[str, Floats]
+    """Seconds by STEP_PARTS."""
+    categories: dict[str, Floats]
+    """Bytes by MEMORY_CATEGORIES, of the worst rank."""
+
+
+def _groups(rows: Sequence[Row]) -> list[npt.NDArray[np.int64]]:
+    found: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        found[(row.model, row.cluster, row.training)].append(i)
+    return [np.asarray(indices, dtype=np.int64) for indices in found.values()]
+
+
+def ask(rows: Sequence[Row], coefficients: Coefficients | None = None) -> Answers:
+    """The cost model's answers, in the order of the rows."""
+    n = len(rows)
+    columns = {
+        f.name: np.zeros(n)
+        for f in fields(Answers)
+        if f.name not in ("fits", "parts", "categories")
+    }
+    fits = np.zeros(n, dtype=np.bool_)
+    parts: dict[str, Floats] = defaultdict(lambda: np.zeros(n))
+    categories: dict[str, Floats] = defaultdict(lambda: np.zeros(n))
+    for group in _groups(rows):
+        first = rows[group[0]]
+        table = PlanTable.from_plans(rows[i].plan for i in group)
+        said = predict(first.model, first.cluster, first.training, table, coefficients)
+        columns["seconds"][group] = said.step.seconds
+        columns["seconds_low"][group] = said.seconds_low
+        columns["seconds_high"][group] = said.seconds_high
+        columns["fits_probability"][group] = said.fits_probability
+        fits[group] = said.fits
+        for name, values in said.step.parts.items():
+            parts[name][group] = values
+        for name, values in said.memory.categories.items():
+            categories[name][group] = values
+        kinds = {
+            "allocated": said.memory.allocated_bytes,
+            "reserved": said.memory.reserved_bytes,
+            "driver": said.memory.total_bytes,
+        }
+        for place, i in enumerate(group):
+            measured = rows[i].measured
+            worst = kinds[measured.memory_kind][place]
+            total = said.memory.total_bytes[place]
+            if measured.memory_bytes is not None and measured.memory_rank != "worst":
+                worst = _rank_bytes(rows[i], worst, coefficients)
+            columns["memory"][i] = worst
+            columns["memory_low"][i] = worst * said.total_bytes_low[place] / total
+            columns["memory_high"][i] = worst * said.total_bytes_high[place] / total
+    return Answers(**columns, fits=fits, parts=dict(parts), categories=dict(categories))
+
+
+def _rank_bytes(row: Row, worst: float, coefficients: Coefficients | None) -> float:
+    """Allocated bytes of the first or last pipeline stage, for sources that print only those."""
+    if row.plan.pp == 1:
+        return worst
+    stages = detail(row.model, row.cluster, row.training, row.plan, coefficients)
+    return float(stages.allocated[0 if row.measured.memory_rank == "first" else -1])
