@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cost_model.calibration import Coefficients
+from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory import detail
 from cost_model.plans import Bools, Floats, PlanTable
 from cost_model.predict import predict
@@ -40,8 +41,12 @@ def _groups(rows: Sequence[Row]) -> list[npt.NDArray[np.int64]]:
     return [np.asarray(indices, dtype=np.int64) for indices in found.values()]
 
 
-def ask(rows: Sequence[Row], coefficients: Coefficients | None = None) -> Answers:
-    """The cost model's answers, in the order of the rows."""
+def ask(
+    rows: Sequence[Row],
+    coefficients: Coefficients | None = None,
+    memory_coefficients: MemoryCoefficients | None = None,
+) -> Answers:
+    """The cost model's answers, in the order of the rows; the shipped coefficients by default."""
     n = len(rows)
     columns = {
         f.name: np.zeros(n)
@@ -54,7 +59,9 @@ def ask(rows: Sequence[Row], coefficients: Coefficients | None = None) -> Answer
     for group in _groups(rows):
         first = rows[group[0]]
         table = PlanTable.from_plans(rows[i].plan for i in group)
-        said = predict(first.model, first.cluster, first.training, table, coefficients)
+        said = predict(
+            first.model, first.cluster, first.training, table, coefficients, memory_coefficients
+        )
         columns["seconds"][group] = said.step.seconds
         columns["seconds_low"][group] = said.seconds_low
         columns["seconds_high"][group] = said.seconds_high
@@ -74,14 +81,14 @@ def ask(rows: Sequence[Row], coefficients: Coefficients | None = None) -> Answer
             worst = kinds[measured.memory_kind][place]
             total = said.memory.total_bytes[place]
             if measured.memory_bytes is not None and measured.memory_rank != "worst":
-                worst = _rank_bytes(rows[i], worst, coefficients)
+                worst = _rank_bytes(rows[i], worst, memory_coefficients)
             columns["memory"][i] = worst
             columns["memory_low"][i] = worst * said.total_bytes_low[place] / total
             columns["memory_high"][i] = worst * said.total_bytes_high[place] / total
     return Answers(**columns, fits=fits, parts=dict(parts), categories=dict(categories))
 
 
-def _rank_bytes(row: Row, worst: float, coefficients: Coefficients | None) -> float:
+def _rank_bytes(row: Row, worst: float, coefficients: MemoryCoefficients | None) -> float:
     """Allocated bytes of the first or last pipeline stage, for sources that print only those."""
     if row.plan.pp == 1:
         return worst

@@ -36,7 +36,9 @@ class Pairs:
         """The pairs picked by a mask over all rows."""
         mask = keep[self.rows]
         return Pairs(
-            *(a[mask] for a in (self.rows, self.measured, self.predicted)),
+            self.rows[mask],
+            self.measured[mask],
+            self.predicted[mask],
             self.low[mask],
             self.high[mask],
         )

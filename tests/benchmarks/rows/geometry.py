@@ -212,7 +212,12 @@ def model_of(raw: RawRow, tp: int, ledger: Ledger) -> ModelSpec:
         expert_ffn=expert_ffn,
         dense_layers=dense,
     )
-    return build(_tie(shape, raw, published, ledger))
+    model = build(_tie(shape, raw, published, ledger))
+    if encoder and "ngc" in raw.text("framework").lower():
+        ledger.assume("masked_head")
+        masked = int(0.15 * model.head_matmul_params)
+        return model.model_copy(update={"head_matmul_params": masked})
+    return model
 
 
 def _tie(shape: Shape, raw: RawRow, published: Geometry | None, ledger: Ledger) -> Shape:

@@ -114,6 +114,8 @@ def cluster_of(raw: RawRow, gpus: int, ledger: Ledger) -> ClusterSpec:
     if re.search(r"\d+x.*\+", gpu):
         raise Skip("heterogeneous GPUs")
     written = raw.text("interconnect")
+    if gpu.endswith("?") and not written and (raw.integer("nodes") or 1) > 1:
+        raise Skip("neither GPU nor network stated")
     name = _machine_name(gpu, raw.number("gpu_mem_gb"), written, ledger)
     base = _machine(name, 1)
     per_node = raw.integer("gpus_per_node")

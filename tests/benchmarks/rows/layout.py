@@ -74,6 +74,8 @@ def _micro_batch(raw: RawRow, dp: int, pp: int, ledger: Ledger) -> int:
 
 def degrees_of(raw: RawRow, ledger: Ledger) -> Degrees:
     """Degrees and batch of a row; Skip where they cannot be known or do not add up."""
+    if "TP not printed" in raw.notes:
+        raise Skip("layout not stated")
     if re.search(r"per-op", raw.text("recompute")) or "per-op" in raw.notes:
         raise Skip("plan differs by operator")
     gpus = _gpus(raw)
@@ -145,7 +147,7 @@ def _zero_stage(raw: RawRow, software: Software, ledger: Ledger) -> int:
     if stage is not None:
         return int(stage)
     notes = f"{raw.text('sharding')} {raw.notes}".lower()
-    if "distributed optimizer" in notes:
+    if "distributed optimizer" in notes or "overlap-param-gather" in notes:
         return 1
     printed = re.search(r"zero-?([0-3])", notes)
     if printed:
@@ -162,7 +164,7 @@ def _offload(raw: RawRow) -> tuple[Offload, Offload]:
     """(optimizer, parameters)."""
     text = raw.text("offload").lower()
     if text in ("", "none", "0"):
-        if "With full cpu offload" in raw.notes:
+        if re.search(r"full (cpu )?offload", raw.notes.lower()):
             return Offload.CPU, Offload.CPU
         return Offload.NONE, Offload.NONE
     if "activation" in text:

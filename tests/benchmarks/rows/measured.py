@@ -30,10 +30,15 @@ class Measured:
     oom: bool | None
 
 
+PLAUSIBLE_MFU = 0.70
+"""No published run reaches more; a row above counts padding or tokens that were not computed."""
+
 _UNUSABLE_TIME = (
     (r"deterministic mode", "deterministic kernels"),
     (r"suspect", "marked suspect by its collector"),
     (r"time_per_iteration inconsistent", "times in the source contradict each other"),
+    (r'"log-interval": 1[,}]', "functional test that stops to log after every step"),
+    (r"variable sequence", "sequences shorter than the longest"),
     (r"training runtime", "run time of a whole job with start-up"),
 )
 
@@ -151,6 +156,12 @@ def measured_of(
     degrees: the layout as translated; times are scaled to its whole micro-batches.
     """
     seconds, rounding = _seconds(raw, model, degrees, gpu, ledger)
+    if seconds is not None:
+        sequences = degrees.micro_batch * degrees.grad_accum * degrees.dp
+        flops = model_flops(model, raw.integer("seq_len") or 1, sequences, causal_half=True)
+        peak = (gpu.bf16_tflops or gpu.fp16_tflops) * 1e12 * degrees.gpus
+        if flops / seconds > PLAUSIBLE_MFU * peak:
+            seconds = None
     memory, kind, rank = _memory(raw, ledger)
     oom = raw.flag("oom")
     return Measured(None if oom else seconds, rounding, memory, kind, rank, oom)

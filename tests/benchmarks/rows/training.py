@@ -15,14 +15,14 @@ def _precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Precision:
     text = raw.text("precision").lower()
     if re.search(r"fp8|float8", text):
         raise Skip("fp8 matrix products")
+    if re.match(r"tf32|fp32", text):
+        if text.startswith("tf32") or re.search(r"\btf32\b|495t", raw.notes.lower()):
+            raise Skip("TF32 matrix products")
+        return "fp32"
     if "bf16" in text:
         return "bf16"
     if "fp16" in text:
         return "fp16"
-    if "tf32" in text or re.search(r"tf32|495t", raw.notes.lower()):
-        raise Skip("TF32 matrix products")
-    if "fp32" in text:
-        return "fp32"
     ledger.assume("precision_bf16")
     return "bf16" if gpu.bf16_tflops else "fp16"
 
