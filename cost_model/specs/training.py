@@ -29,6 +29,9 @@ class TrainingSpec(Frozen):
     global_batch: int = Field(ge=1)
     """Sequences per optimizer step."""
     precision: Precision = "bf16"
+    matmul_precision: Literal["tf32", "fp8"] | None = None
+    """Number format of the linear layers' matrix products where it is not `precision`: TF32 under
+    fp32 training (the default of NVIDIA's containers on Ampere and later), fp8 under bf16."""
     optimizer: Optimizer = "adamw"
     attention: AttentionKernel = "flash2"
     fused_norm: bool = False
