@@ -23,7 +23,22 @@ from cost_model.specs.model import Attention, Layer, Mlp, Moe
 QkNorm = Literal["none", "head", "heads", "full"]
 """Norms of queries and keys: none; one of head_dim each; one per head; over all heads at once."""
 
-MoeReader = Callable[[Fields, int], Moe | None]
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture-of-experts sub-layer with what only the parameter count needs."""
+
+    moe: Moe
+    router_bias: bool = False
+    shared_bias: bool | None = None
+    """Biases on the shared experts; as the routed ones where None."""
+    extra: Weights = NOTHING
+    """Gates and scales beside the matrices."""
+    mlp: Mlp | None = None
+    """A dense MLP beside the experts."""
+
+
+ExpertsReader = Callable[[Fields, int], Experts | None]
 """The experts of layer i, or None where it is dense."""
 WindowReader = Callable[[Fields, int], tuple[int | None, ...]]
 """The window of every layer, given how many there are."""
@@ -51,6 +66,8 @@ class Style:
     final_norm: bool = True
     parallel_residual: bool = False
     head_bias: bool = False
+    grouped: bool = True
+    """Whether queries may share keys and values, and heads have a width of their own."""
     dropout: float = 0.0
     activation: str = "hidden_act"
     """Name of the field with the activation."""
@@ -59,9 +76,9 @@ class Style:
     notes: tuple[str, ...] = ()
 
 
-def head_width(c: Fields, hidden: int, heads: int, name: str = "head_dim") -> int:
+def head_width(c: Fields, hidden: int, heads: int, name: str | None = "head_dim") -> int:
     """`head_dim`, or hidden over heads, which must then divide."""
-    found = c.optional_integer(name)
+    found = None if name is None else c.optional_integer(name)
     if found is not None:
         return found
     if hidden % heads:
@@ -79,14 +96,20 @@ def key_value_heads(c: Fields, heads: int, name: str = "num_key_value_heads") ->
 
 
 def grouped_attention(
-    c: Fields, *, hidden: int, qkv_bias: bool, out_bias: bool, window: int | None = None
+    c: Fields,
+    *,
+    hidden: int,
+    qkv_bias: bool,
+    out_bias: bool,
+    window: int | None = None,
+    grouped: bool = True,
 ) -> Attention:
     """The attention of one layer from the usual names."""
     heads = c.integer("num_attention_heads")
-    width = head_width(c, hidden, heads)
+    width = head_width(c, hidden, heads, "head_dim" if grouped else None)
     return Attention(
         heads=heads,
-        kv_heads=key_value_heads(c, heads),
+        kv_heads=key_value_heads(c, heads) if grouped else heads,
         head_dim=width,
         value_head_dim=width,
         qkv_bias=qkv_bias,
@@ -110,7 +133,11 @@ def qk_norm_weights(a: Attention, kind: QkNorm, vectors: int = 1) -> Weights:
 
 
 def grouped_layer(
-    style: Style, hidden: int, attention: Attention, mlp: Mlp | None, moe: Moe | None = None
+    style: Style,
+    hidden: int,
+    attention: Attention,
+    mlp: Mlp | None,
+    experts: Experts | None = None,
 ) -> Layer:
     """One layer in the given style."""
     weights = (
@@ -121,14 +148,16 @@ def grouped_layer(
     )
     if mlp is not None:
         weights += mlp_weights(hidden, mlp)
-    if moe is not None:
-        weights += moe_weights(hidden, moe)
+    if experts is not None:
+        weights += experts.extra + moe_weights(
+            hidden, experts.moe, experts.router_bias, experts.shared_bias
+        )
     return layer(
         weights,
         norms=style.norms,
         attention=attention,
         mlp=mlp,
-        moe=moe,
+        moe=experts.moe if experts is not None else None,
         parallel_residual=style.parallel_residual,
     )
 
@@ -137,8 +166,9 @@ def grouped_decoder(
     c: Fields,
     style: Style,
     *,
-    moe: MoeReader | None = None,
+    experts: ExpertsReader | None = None,
     windows: WindowReader = no_windows,
+    dense_width: str = "intermediate_size",
 ) -> Stack:
     """A decoder whose layers are `grouped_layer`s."""
     hidden = c.integer("hidden_size")
@@ -152,14 +182,15 @@ def grouped_decoder(
             qkv_bias=style.qkv_bias,
             out_bias=style.out_bias,
             window=window,
+            grouped=style.grouped,
         )
-        experts = moe(c, i) if moe is not None else None
-        mlp = None
-        if experts is None:
-            mlp = Mlp(
-                intermediate=c.integer("intermediate_size"), gated=style.gated, bias=style.mlp_bias
-            )
-        layers.append(grouped_layer(style, hidden, attention, mlp, experts))
+        chosen = experts(c, i) if experts is not None else None
+        if chosen is None:
+            width = c.integer(dense_width)
+            mlp = Mlp(intermediate=width, gated=style.gated, bias=style.mlp_bias)
+            layers.append(grouped_layer(style, hidden, attention, mlp))
+        else:
+            layers.append(grouped_layer(style, hidden, attention, chosen.mlp, chosen))
     return Stack(
         hidden=hidden,
         vocab=vocab,

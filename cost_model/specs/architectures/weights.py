@@ -94,15 +94,18 @@ def mlp_weights(hidden: int, mlp: Mlp) -> Weights:
     return up + (up if mlp.gated else Weights()) + row(mlp.intermediate, hidden, mlp.bias)
 
 
-def moe_weights(hidden: int, moe: Moe, router_bias: bool = False) -> Weights:
+def moe_weights(
+    hidden: int, moe: Moe, router_bias: bool = False, shared_bias: bool | None = None
+) -> Weights:
     """Router, all routed experts, and the shared experts as one dense MLP."""
     matrices = 3 if moe.gated else 2
     width = moe.intermediate
     each = matrices * hidden * width + moe.bias * ((matrices - 1) * width + hidden)
-    shared = Weights()
+    shared = NOTHING
     if moe.shared_intermediate:
+        bias = moe.bias if shared_bias is None else shared_bias
         shared = mlp_weights(
-            hidden, Mlp(intermediate=moe.shared_intermediate, gated=moe.gated, bias=moe.bias)
+            hidden, Mlp(intermediate=moe.shared_intermediate, gated=moe.gated, bias=bias)
         )
     return whole(hidden, moe.experts, router_bias) + Weights(expert=moe.experts * each) + shared
 
