@@ -7,7 +7,7 @@ import numpy as np
 
 from cost_model.calibration import Coefficients
 from cost_model.memory import fits_probability, memory
-from cost_model.plans import Bools, Floats, PlanTable, Recompute, Software
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from cost_model.predict import predict
 from cost_model.prediction import Prediction
 from cost_model.step import step_time
@@ -193,6 +193,11 @@ def nearest(resolved: Resolved, count: int) -> tuple[PlanTable, Floats]:
     limit = search.limits.get("micro_batch")
     if "micro_batch" not in search.fixed and limit is None:
         search = search.model_copy(update={"fixed": search.fixed | {"micro_batch": 1}})
+
+    def closest(table: PlanTable, scores: Scores) -> Ints:
+        missing = missing_bytes(world, scores, headroom)
+        return best_first((missing, scores.total_bytes, *keys(search, table, scores)))[:count]
+
     found: list[tuple[PlanTable, Scores]] = []
     for block in enumerate_plans(world, search):
         for part in blocks(block.table):
