@@ -147,13 +147,7 @@ def model_of(raw: RawRow, tp: int, ledger: Ledger) -> ModelSpec:
     tp: tensor-parallel degree, to which Megatron pads the vocabulary.
     """
     name = raw.text("model_name")
-    for pattern, reason in _NOT_TEXT:
-        if re.search(pattern, name.lower()):
-            raise Skip(reason)
-    if raw.arguments.get("multi-latent-attention"):
-        raise Skip("latent attention's ranks not stated")
-    if raw.arguments.get("mtp-num-layers"):
-        raise Skip("multi-token prediction")
+    _refuse(raw, name)
     published = known(name)
     hidden, layers = raw.integer("hidden"), raw.integer("layers")
     if hidden is None or layers is None:
@@ -212,8 +206,23 @@ def model_of(raw: RawRow, tp: int, ledger: Ledger) -> ModelSpec:
         expert_ffn=expert_ffn,
         dense_layers=dense,
     )
-    model = build(_tie(shape, raw, published, ledger))
-    if encoder and "ngc" in raw.text("framework").lower():
+    return _masked(build(_tie(shape, raw, published, ledger)), raw, ledger)
+
+
+def _refuse(raw: RawRow, name: str) -> None:
+    """Skip what is no transformer on text, or has parts whose size the row does not give."""
+    for pattern, reason in _NOT_TEXT:
+        if re.search(pattern, name.lower()):
+            raise Skip(reason)
+    if raw.arguments.get("multi-latent-attention"):
+        raise Skip("latent attention's ranks not stated")
+    if raw.arguments.get("mtp-num-layers"):
+        raise Skip("multi-token prediction")
+
+
+def _masked(model: ModelSpec, raw: RawRow, ledger: Ledger) -> ModelSpec:
+    """The model with the output matrix as it is used: BERT's at masked positions only."""
+    if model.family == "encoder" and "ngc" in raw.text("framework").lower():
         ledger.assume("masked_head")
         masked = int(0.15 * model.head_matmul_params)
         return model.model_copy(update={"head_matmul_params": masked})

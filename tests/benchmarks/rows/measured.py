@@ -159,7 +159,8 @@ def measured_of(
     if seconds is not None:
         sequences = degrees.micro_batch * degrees.grad_accum * degrees.dp
         flops = model_flops(model, raw.integer("seq_len") or 1, sequences, causal_half=True)
-        peak = (gpu.bf16_tflops or gpu.fp16_tflops) * 1e12 * degrees.gpus
+        fp8 = re.search(r"fp8|float8", raw.text("precision").lower()) and gpu.fp8_tflops
+        peak = (fp8 or gpu.bf16_tflops or gpu.fp16_tflops) * 1e12 * degrees.gpus
         if flops / seconds > PLAUSIBLE_MFU * peak:
             seconds = None
     memory, kind, rank = _memory(raw, ledger)

@@ -1,7 +1,7 @@
 """The training of a row: precision, optimizer, kernels, method."""
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from cost_model.plans import Software
 from cost_model.specs.cluster import Gpu
@@ -13,18 +13,28 @@ from tests.benchmarks.rows.software import modern
 
 def _precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Precision:
     text = raw.text("precision").lower()
-    if re.search(r"fp8|float8", text):
-        raise Skip("fp8 matrix products")
     if re.match(r"tf32|fp32", text):
-        if text.startswith("tf32") or re.search(r"\btf32\b|495t", raw.notes.lower()):
-            raise Skip("TF32 matrix products")
         return "fp32"
     if "bf16" in text:
         return "bf16"
     if "fp16" in text:
         return "fp16"
+    if "fp8" in text:
+        return "bf16"
     ledger.assume("precision_bf16")
     return "bf16" if gpu.bf16_tflops else "fp16"
+
+
+def _matmul_precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Literal["tf32", "fp8"] | None:
+    text = raw.text("precision").lower()
+    if re.search(r"fp8|float8", text):
+        return "fp8"
+    if text.startswith("tf32"):
+        return "tf32"
+    if text.startswith("fp32") and gpu.tf32_tflops:
+        ledger.assume("tf32_in_containers")
+        return "tf32"
+    return None
 
 
 def kernel_name(raw: RawRow) -> str:
@@ -33,7 +43,7 @@ def kernel_name(raw: RawRow) -> str:
 
 
 def _attention(  # noqa: PLR0911 - one line a spelling
-    raw: RawRow, software: Software, ledger: Ledger
+    raw: RawRow, software: Software, gpu: Gpu, ledger: Ledger
 ) -> AttentionKernel:
     kernel = kernel_name(raw).lower()
     backend = str(raw.arguments.get("attention-backend", "")).lower()
@@ -48,9 +58,9 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     flash = raw.flag("flash_attn")
     if flash:
         return "flash1" if re.search(r"older readme|v[23]_", raw.notes.lower()) else "flash2"
-    if flash is None and modern(raw):
+    if flash is None and (modern(raw) or gpu.generation in ("hopper", "blackwell")):
         ledger.assume("flash_by_age")
-        return "flash2"
+        return "sdpa" if raw.text("precision").lower().startswith("fp32") else "flash2"
     if software in (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.FSDP):
         return "eager"
     ledger.assume("fused_softmax")
@@ -130,8 +140,9 @@ def training_of(
         seq_len=seq,
         global_batch=global_batch,
         precision=_precision(raw, gpu, ledger),
+        matmul_precision=_matmul_precision(raw, gpu, ledger),
         optimizer=_optimizer(raw, ledger),
-        attention=_attention(raw, software, ledger),
+        attention=_attention(raw, software, gpu, ledger),
         fused_norm=_fused_norm(raw, software, compiled, ledger),
         dropout=_dropout(raw, gated, ledger),
         lora=_lora(raw),
