@@ -42,6 +42,11 @@ RULES: dict[str, str] = {
     " holds",
     "unknown_software": "framework not recognised: judged by its parallelism",
     "zero_of_software": "the sharding that this software uses by default",
+    "nemo_distributed_adam": "NeMo without model parallelism runs its distributed fused Adam",
+    "checkpoints_partitioned": "Megatron under DeepSpeed ZeRO-3 partitions its activation"
+    " checkpoints over the tensor-parallel ranks (--partition-activations of those scripts)",
+    "fused_cross_entropy": "llm-foundry's and torchtune's losses never hold fp32 logits whole",
+    "torchtune_recipes": "torchtune's recipes checkpoint every layer unless told otherwise",
     "no_overlap_before_2023": "Megatron-LM reduced gradients after the backward pass until 2023",
     # training
     "precision_bf16": "precision not stated: bf16 on Ampere and later, fp16 before",

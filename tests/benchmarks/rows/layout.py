@@ -135,6 +135,9 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
         return Recompute.FULL, counts[0]
     if text:
         raise Skip("recomputes parts of a layer that are not modelled")
+    if "torchtune" in raw.text("framework").lower():
+        ledger.assume("torchtune_recipes")
+        return Recompute.FULL, -1
     if re.search(r"deepspeed 3d megatron", raw.text("framework").lower()):
         ledger.assume("megatron_examples_recompute")
         return Recompute.FULL, -1
@@ -142,7 +145,8 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
     return Recompute.NONE, -1
 
 
-def _zero_stage(raw: RawRow, software: Software, ledger: Ledger) -> int:
+def _zero_stage(raw: RawRow, software: Software, alone: bool, ledger: Ledger) -> int:
+    """alone: whether there is neither tensor nor pipeline parallelism."""
     stage = raw.number("zero_stage")
     if stage is not None:
         return int(stage)
@@ -155,6 +159,9 @@ def _zero_stage(raw: RawRow, software: Software, ledger: Ledger) -> int:
     ledger.assume("zero_of_software")
     if software is Software.FSDP:
         return 3
+    if "nemo" in raw.text("framework").lower() and software is Software.MEGATRON and alone:
+        ledger.assume("nemo_distributed_adam")
+        return 1
     if "deepspeed + hf" in raw.text("framework").lower():
         raise Skip("ZeRO stage not stated")
     return 0
@@ -214,7 +221,7 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
     recompute, recompute_layers = _recompute(raw, layers, degrees.pp, ledger)
     first, last = _stage_layers(raw, layers, degrees.pp)
     optimizer, params = _offload(raw)
-    zero = _zero_stage(raw, software, ledger)
+    zero = _zero_stage(raw, software, degrees.tp == degrees.pp == 1, ledger)
     text = f"{raw.text('framework')} {raw.notes}".lower()
     sequence_parallel = raw.flag("seq_parallel")
     if sequence_parallel is None:
@@ -226,6 +233,17 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         )
         if not overlap:
             ledger.assume("no_overlap_before_2023")
+    partitioned = (
+        software is Software.MEGATRON_DEEPSPEED
+        and zero == 3
+        and degrees.tp > 1
+        and recompute is Recompute.FULL
+    )
+    if partitioned:
+        ledger.assume("checkpoints_partitioned")
+    fused_loss = bool(re.search(r"llm-foundry|torchtune", text))
+    if fused_loss:
+        ledger.assume("fused_cross_entropy")
     bucket = re.search(r"bucket=([\d.]+e\d+)", raw.notes)
     more: dict[str, object] = {"reduce_bucket": int(float(bucket.group(1)))} if bucket else {}
     return Plan(
@@ -247,7 +265,9 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         recompute_layers=recompute_layers,
         offload_optimizer=optimizer,
         offload_param=params,
+        partition_activations=partitioned,
         cpu_checkpointing="pa_cpu=y" in text,
+        chunked_loss=fused_loss,
         overlap_comm=overlap,
         compile=bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text))
         and "eager" not in text,

@@ -118,7 +118,10 @@ def _seconds(
     return derived, _rounding(printed)
 
 
+_NO_MEMORY = r"compiler-estimated|suspect|average per-gpu peak"
+
 _MEMORY: tuple[tuple[str, MemoryKind, MemoryRank], ...] = (
+    (r"peak_mem_gb = max_allocated", "allocated", "worst"),
     (r"last rank only", "allocated", "last"),
     (r"rank-0 measured", "allocated", "first"),
     (r"nvidia-smi", "driver", "worst"),
@@ -132,8 +135,10 @@ _MEMORY: tuple[tuple[str, MemoryKind, MemoryRank], ...] = (
 def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, MemoryRank]:
     value = raw.number("peak_mem_gb")
     notes, framework = raw.notes.lower(), raw.text("framework").lower()
-    if not value or value <= 0 or raw.number("oom") == 1 or "compiler-estimated" in notes:
+    if not value or value <= 0 or raw.number("oom") == 1 or re.search(_NO_MEMORY, notes):
         return None, "allocated", "worst"
+    if re.search(r"alpa|parax", framework) and not raw.text("zero_stage"):
+        return None, "allocated", "worst"  # the compiler shards states as it sees fit
     if "litgpt" in framework:
         ledger.assume("litgpt_gigabytes")
         return value * 1e9, "allocated", "worst"

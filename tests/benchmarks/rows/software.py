@@ -23,8 +23,8 @@ def software_of(  # noqa: PLR0911 - one line a spelling
     """
     name = raw.text("framework").lower()
     zero3 = raw.integer("zero_stage") == 3
-    if re.search(r"megatron.?(lm)?.?\+? ?deepspeed|deepspeed 3d|sailor", name):
-        return Software.DEEPSPEED if zero3 else Software.MEGATRON_DEEPSPEED
+    if re.search(r"megatron.*deepspeed|deepspeed 3d|sailor", name):
+        return Software.MEGATRON_DEEPSPEED
     if "deepspeed" in name:
         return Software.DEEPSPEED
     if re.search(r"megatron|nemo|flagscale|metis", name):

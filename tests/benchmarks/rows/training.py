@@ -108,6 +108,8 @@ def _lora(raw: RawRow) -> Lora | None:
     text = f"{raw.notes} {raw.text('model_name')}".lower()
     if "galore" in text or "adapter" in text.replace("lora/adapter", ""):
         raise Skip("adapter method not modelled")
+    if "torchtune" in raw.text("framework").lower() and "full finetune" in text:
+        raise Skip("optimizer runs within the backward pass")
     if re.search(r"full finetun|full.yaml|full fine", text):
         return None
     if "qlora" in text or re.search(r"quantization=(bnb|nf4)", text):
