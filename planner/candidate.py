@@ -67,6 +67,31 @@ class CandidateRun:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A candidate less another one."""
+
+    rank: int
+    """The other's rank."""
+    seconds: float
+    parts: dict[str, float]
+    """Exposed seconds by part."""
+    total_bytes: float
+    plan: dict[str, tuple[Any, Any]]
+    """Columns that differ: (the candidate's value, the other's)."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a candidate ranks where it does."""
+
+    bound_by: str
+    """The part of the step that takes the longest."""
+    sentences: tuple[str, ...]
+    versus_best: Difference | None = None
+    versus_next: Difference | None = None
+
+
+@dataclass(frozen=True)
 class Candidate:
     """One plan under consideration."""
 
@@ -80,6 +105,7 @@ class Candidate:
     step: CandidateStep
     run: CandidateRun | None
     usd_per_step: float | None
+    why: Explanation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

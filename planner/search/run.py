@@ -1,6 +1,6 @@
 """The search: rank, certify, and where nothing fits say what would."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from cost_model.plans import Plan, PlanTable
 from planner.candidate import Candidate, candidate
+from planner.explain import explain, explained
 from planner.request.request import Resolved
 from planner.rules import Violation, World, violations
 from planner.search.changes import changes
@@ -26,7 +27,7 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
     started = perf_counter()
     ranked = rank(resolved, progress)
     world = resolved.world
-    candidates = _candidates(world, ranked.table, first_rank=1)
+    candidates = explained(_candidates(world, ranked.table, first_rank=1))
     certificate = Certificate(
         enumerated=ranked.enumerated,
         legal=ranked.legal,
@@ -75,4 +76,5 @@ def predict_one(resolved: Resolved, plan: Plan) -> Predicted:
     world = resolved.world
     table = PlanTable.from_plans([plan])
     one = candidate(world, table, evaluate(world, table), 0)
+    one = replace(one, why=explain(one))
     return Predicted(one, tuple(violations(world, plan)))
