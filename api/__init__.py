@@ -1,1 +1,1 @@
-"""Serves: HTTP routes, store, durable jobs, web pages and the command line."""
+"""Serves: HTTP routes, the store, the jobs that search, and the command line."""

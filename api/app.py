@@ -1,0 +1,91 @@
+"""The application: settings, store, jobs, routes put together."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+
+from api import problems
+from api.http.etag import ETagMiddleware
+from api.http.security import require_key
+from api.jobs import Jobs
+from api.problems import Problem, problem_responses
+from api.routes import OPEN_ROUTERS, ROUTERS
+from api.settings import Settings
+from api.store import Store, create_engine, migrate
+
+log = logging.getLogger(__name__)
+
+try:
+    VERSION = version("meshwright")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    VERSION = "0"
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    engine = create_engine(settings.url)
+    store = Store(engine)
+    jobs = Jobs(settings, store)
+    app.state.store, app.state.jobs = store, jobs
+    try:
+        await run_in_threadpool(migrate, engine)
+        await run_in_threadpool(jobs.start)
+        yield
+    finally:
+        await run_in_threadpool(jobs.stop)
+        engine.dispose()
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The service. It opens its database and starts its jobs when it is served."""
+    app = FastAPI(
+        title="Meshwright",
+        version=VERSION,
+        summary="Which distributed training plan runs a model on a cluster, and how fast.",
+        description="POST a model and a cluster to /v1/plans, page through the ranked candidates, "
+        "take the DeepSpeed config of the one you choose. Every error is problem+json (RFC 9457).",
+        lifespan=_lifespan,
+        generate_unique_id_function=_operation_id,
+        separate_input_output_schemas=False,
+        responses=problem_responses(500),
+    )
+    app.state.settings = settings or Settings.from_environment()
+    problems.install(app)
+    app.add_middleware(ETagMiddleware)
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=app.state.settings.max_body_bytes)
+    for router in ROUTERS:
+        app.include_router(router, prefix="/v1", dependencies=[Depends(require_key)])
+    for router in OPEN_ROUTERS:
+        app.include_router(router)
+    _document_problems(app)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _document_problems(app: FastAPI) -> None:
+    """The framework documents a validation error that no route here answers with."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = generate()
+        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+        if "Problem" not in schemas:
+            problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= problem.pop("$defs", {})
+            schemas["Problem"] = problem
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,28 @@
+"""The command `meshwright`. Each subcommand lives in its own file and is registered here."""
+
+import sys
+
+import typer
+
+from api.cli import catalogue, export, plan, predict, serve
+from api.cli.errors import shown
+
+app = typer.Typer(
+    name="meshwright",
+    help="Which distributed training plan runs a model on a cluster, and how fast.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    rich_markup_mode=None,
+)
+
+app.command("plan")(shown(plan.plan))
+app.command("predict")(shown(predict.predict))
+app.command("export")(shown(export.export))
+app.command("serve")(shown(serve.serve))
+app.command("models")(shown(catalogue.models))
+app.command("hardware")(shown(catalogue.hardware))
+
+
+if __name__ == "__main__":
+    sys.exit(app())

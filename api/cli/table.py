@@ -1,0 +1,71 @@
+"""Candidates as a table."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from api.schemas.candidates import GIB, summary
+from planner.candidate import Candidate
+from planner.search import SearchResult
+
+
+def duration(seconds: float) -> str:
+    """A duration with a unit that suits it."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def ranking(candidates: tuple[Candidate, ...], title: str) -> Table:
+    """One line a candidate."""
+    run = any(c.run is not None for c in candidates)
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", pad_edge=False)
+    for name in ("#", "plan"):
+        table.add_column(name, no_wrap=name == "#")
+    for name in ("GPUs", "step", "tokens/s", "MFU", "GPU GiB", "host GiB", "fits"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if run:
+        table.add_column("days", justify="right")
+        table.add_column("USD", justify="right")
+    for c in candidates:
+        cells = [
+            str(c.rank or "-"),
+            summary(c.plan),
+            str(c.gpus),
+            duration(c.step.seconds),
+            f"{c.step.tokens_per_s:,.0f}",
+            f"{100 * c.step.mfu:.1f} %",
+            f"{c.memory.total_bytes / GIB:.1f}/{c.memory.capacity_bytes / GIB:.1f}",
+            f"{c.memory.host_bytes / GIB:.0f}",
+            f"{100 * c.fits_probability:.0f} %",
+        ]
+        if run:
+            cells.append("" if c.run is None else f"{c.run.days:,.2f}")
+            cost = None if c.run is None else c.run.usd
+            cells.append("?" if cost is None else f"{cost:,.0f}")
+        table.add_row(*cells)
+    return table
+
+
+def print_result(console: Console, found: SearchResult, title: str, top: int) -> None:
+    """The ranking, or what is nearest where nothing fits; and how it was found."""
+    if found.candidates:
+        console.print(ranking(found.candidates[:top], title))
+    nothing = found.nothing_fits
+    if nothing is not None:
+        console.print(f"[bold]{title}: no plan fits.[/bold]")
+        if nothing.nearest:
+            console.print(ranking(nothing.nearest, "Nearest"))
+            console.print(f"The nearest misses by {nothing.missing_bytes / GIB:.1f} GiB.")
+        for change in nothing.changes:
+            console.print(f"- {change.what}", highlight=False)
+    for note in found.notes:
+        console.print(f"Note: {note}", highlight=False)
+    seen = found.certificate
+    console.print(
+        f"{seen.enumerated:,} combinations, {seen.legal:,} legal plans evaluated "
+        f"({seen.bounded:,} layouts ruled out by memory), {seen.fitting:,} fit; "
+        f"{seen.seconds:.2f} s",
+        style="dim",
+        highlight=False,
+    )

@@ -1,0 +1,1 @@
+"""Conventions of HTTP that every route shares."""

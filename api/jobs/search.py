@@ -1,0 +1,55 @@
+"""One search inside a search process: a request in, messages out."""
+
+import logging
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from api.problems.fields import invalid_fields
+from planner.errors import RequestError
+from planner.request import PlanRequest
+from planner.search import search
+
+log = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+
+
+def _search(request: dict[str, Any], out: "queue.Queue[Message | None]") -> None:
+    def progress(evaluated: int, known: int) -> None:
+        out.put({"kind": "progress", "progress": {"evaluated": evaluated, "known": known}})
+
+    try:
+        found = search(PlanRequest.parse(request).resolve(), progress)
+        result = found.to_json()
+        for candidate in result.pop("candidates"):
+            out.put({"kind": "candidate", "candidate": candidate})
+        out.put({"kind": "done", "result": result | {"kept": len(found.candidates)}})
+    except RequestError as error:
+        # It was accepted by the service, perhaps by an earlier version with other rules.
+        out.put(
+            {
+                "kind": "refused",
+                "error": {
+                    "title": "The request is no longer valid",
+                    "detail": str(error),
+                    "errors": invalid_fields(error.problems),
+                },
+            }
+        )
+    except Exception as error:  # whatever goes wrong is told to whoever asked
+        log.exception("search failed")
+        detail = f"{type(error).__name__}: {error}"
+        out.put({"kind": "error", "error": {"title": "The search failed", "detail": detail}})
+    finally:
+        out.put(None)
+
+
+def answers(message: Message) -> Iterator[Message]:
+    """The messages of one search, the last of them done, refused or error."""
+    out: queue.Queue[Message | None] = queue.Queue()
+    thread = threading.Thread(target=_search, args=(message["request"], out), daemon=True)
+    thread.start()
+    while (answer := out.get()) is not None:
+        yield answer

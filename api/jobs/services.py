@@ -1,0 +1,30 @@
+"""What workflows work with. The job engine calls them as plain functions, so they look it up."""
+
+from dataclasses import dataclass
+
+from api.jobs.pool import WorkerPool
+from api.store import Store
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of this process."""
+
+    store: Store
+    pool: WorkerPool
+
+
+class _Current:
+    services: Services | None = None
+
+
+def provide(services: Services | None) -> None:
+    """Sets them for this process; None takes them away."""
+    _Current.services = services
+
+
+def services() -> Services:
+    """Those of this process; RuntimeError before Jobs.start."""
+    if _Current.services is None:
+        raise RuntimeError("jobs are not started in this process")
+    return _Current.services

@@ -1,0 +1,133 @@
+"""Turns every error that leaves a route into a problem."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from api.problems.fields import invalid_fields, invalid_parameters
+from api.problems.model import MEDIA_TYPE, TITLES
+from api.problems.parameters import ParameterError
+from planner.errors import RequestError
+from planner.request.pointers import problem_of
+
+log = logging.getLogger(__name__)
+
+SHOWN = 3
+"""Faults quoted in `detail`; `errors` lists all."""
+
+
+def problem(
+    request: Request,
+    status: int,
+    detail: str | None = None,
+    errors: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """A problem as a response."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": TITLES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+    }
+    if errors is not None:
+        body["errors"] = errors
+    return JSONResponse(body, status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def _invalid(request: Request, errors: list[dict[str, Any]]) -> JSONResponse:
+    shown = [f"{e.get('pointer') or e.get('parameter') or '/'}: {e['detail']}" for e in errors]
+    detail = "\n".join(shown[:SHOWN])
+    if len(shown) > SHOWN:
+        detail += f"\n... and {len(shown) - SHOWN} more"
+    return problem(request, 422, detail, errors)
+
+
+def _allowed_methods(request: Request) -> str:
+    """Methods of all routes of the path; the router names those of the first one only."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        for method in getattr(route, "methods", None) or ():
+            if route.matches({**request.scope, "method": method})[0] == Match.FULL:
+                methods.add(method)
+    return ", ".join(sorted(methods))
+
+
+async def on_http_error(request: Request, error: Exception) -> JSONResponse:
+    """HTTPException: raised by routes and by the framework."""
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = _allowed_methods(request)
+        detail = f"{request.method} is not allowed here; {headers['Allow']} would do"
+        return problem(request, 405, detail, headers=headers)
+    detail = str(error.detail)
+    if error.status_code == 404 and detail == "Not Found":
+        detail = f"there is nothing at {request.url.path}; /docs lists the routes"
+    return problem(request, error.status_code, detail, headers=headers)
+
+
+def _body_model(request: Request) -> type[BaseModel]:
+    """The model of the route's body, for hints about its fields."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    annotation = getattr(getattr(field, "field_info", None), "annotation", None)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return BaseModel
+
+
+def _query_model(request: Request) -> type[BaseModel]:
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    for field in getattr(dependant, "query_params", ()):
+        annotation = field.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+    return BaseModel
+
+
+def _entry(request: Request, error: dict[str, Any]) -> dict[str, Any]:
+    location = str(error["loc"][0])
+    if location == "body":
+        if error["type"] == "json_invalid":
+            place = error["loc"][1] if len(error["loc"]) > 1 else 0
+            said = error.get("ctx", {}).get("error", error["msg"])
+            return {"pointer": "", "detail": f"not JSON: {said}, at character {place}"}
+        return invalid_fields([problem_of(error, _body_model(request))])[0]
+    found = problem_of({**error, "loc": error["loc"][1:]}, _query_model(request))
+    return invalid_parameters([found])[0] | {"location": location}
+
+
+async def on_invalid(request: Request, error: Exception) -> JSONResponse:
+    """RequestValidationError: the framework refused the body or a parameter."""
+    assert isinstance(error, RequestValidationError)
+    return _invalid(request, [_entry(request, dict(e)) for e in error.errors()])
+
+
+async def on_refused(request: Request, error: Exception) -> JSONResponse:
+    """RequestError: the planner refused the request."""
+    assert isinstance(error, RequestError)
+    if isinstance(error, ParameterError):
+        return _invalid(request, invalid_parameters(error.problems))
+    return _invalid(request, invalid_fields(error.problems))
+
+
+async def on_crash(request: Request, error: Exception) -> JSONResponse:
+    """Anything else is a fault of ours: the log has it, the client does not."""
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(request, 500, "the service failed; its log says why")
+
+
+def install(app: FastAPI) -> None:
+    """Registers the handlers."""
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(RequestError, on_refused)
+    app.add_exception_handler(Exception, on_crash)

@@ -1,0 +1,17 @@
+"""The routes. A file each; a new one is added to ROUTERS."""
+
+from fastapi import APIRouter
+
+from api.routes import candidates, catalogue, events, health, plans, predict
+
+ROUTERS: tuple[APIRouter, ...] = (
+    plans.router,
+    candidates.router,
+    events.router,
+    predict.router,
+    catalogue.router,
+)
+"""Routes under /v1; they need the API key where one is set."""
+
+OPEN_ROUTERS: tuple[APIRouter, ...] = (health.router,)
+"""Routes that need no key."""

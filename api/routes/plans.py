@@ -1,0 +1,138 @@
+"""Requests for plans: post one, look at it, list them, cancel one."""
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, HTTPException, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.cursor import decode, encode
+from api.problems import problem_responses
+from api.schemas.candidates import CandidateItem
+from api.schemas.plans import PlanPage, PlanResource, summary_of
+from api.store import IdempotencyConflict, PlanRecord, PlanStatus, Store
+from planner.request import PlanRequest
+
+router = APIRouter(prefix="/plans", tags=["plans"])
+
+EXAMPLE = {
+    "model": {"preset": "llama-2-13b"},
+    "cluster": {"preset": "dgx-a100-80g", "nodes": 1},
+    "training": {"seq_len": 4096, "global_batch": 256},
+}
+
+
+def _resource(store: Store, record: PlanRecord) -> PlanResource:
+    best = store.candidate(record.id, 1) if record.status == "succeeded" else None
+    return PlanResource.of(record, None if best is None else CandidateItem.of(best))
+
+
+def _digest(body: dict[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Search plans for a model on a cluster",
+    responses={
+        202: {"headers": {"Location": {"schema": {"type": "string"}}}},
+        **problem_responses(401, 409, 413, 422),
+    },
+    openapi_extra={
+        "requestBody": {
+            "content": {
+                "application/json": {"examples": {"shortest": {"value": EXAMPLE}}},
+            }
+        }
+    },
+)
+def post_plan(
+    body: PlanRequest,
+    response: Response,
+    store: StoreOf,
+    jobs: JobsOf,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> PlanResource:
+    """Queues the search and answers at once.
+
+    With an Idempotency-Key the same request can be sent again without a second search.
+    """
+    resolved = body.resolve()
+    request = body.model_dump(mode="json", exclude_unset=True)
+    key = None if idempotency_key is None else (idempotency_key, _digest(request))
+    try:
+        record, replayed = store.add_plan(request, summary_of(resolved), jobs.enqueue_plan, key)
+    except IdempotencyConflict as error:
+        raise HTTPException(
+            409, "this Idempotency-Key was used with another request; take a new one"
+        ) from error
+    if replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    response.headers["Location"] = f"/v1/plans/{record.id}"
+    return _resource(store, record)
+
+
+class ListQuery(BaseModel):
+    """Which requests to list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(20, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=200)
+    status: PlanStatus | None = None
+
+
+@router.get("", summary="List requests, the newest first", responses=problem_responses(401, 422))
+def list_plans(store: StoreOf, query: Annotated[ListQuery, Query()]) -> PlanPage:
+    """One page; `next` leads to the next one."""
+    before = None if query.cursor is None else str(decode(query.cursor, str)[0])
+    records = store.plans(query.limit + 1, before, query.status)
+    items = [_resource(store, r) for r in records[: query.limit]]
+    following = None
+    if len(records) > query.limit:
+        following = f"/v1/plans?limit={query.limit}&cursor={encode(items[-1].id)}"
+        if query.status is not None:
+            following += f"&status={query.status}"
+    return PlanPage(items=items, next=following)
+
+
+@router.get(
+    "/{plan_id}",
+    summary="Progress and result of a request",
+    responses={304: {"description": "Not modified"}, **problem_responses(401, 404)},
+)
+def get_plan(plan: PlanOf, store: StoreOf) -> PlanResource:
+    """Status, progress, result and certificate."""
+    return _resource(store, plan)
+
+
+def _cancel(plan: PlanRecord, store: Store, cancelled: bool) -> PlanResource:
+    record = store.plan(plan.id)
+    assert record is not None
+    if not cancelled and record.status != "cancelled":
+        raise HTTPException(409, f"the search has {record.status} already")
+    return _resource(store, record)
+
+
+@router.post(
+    "/{plan_id}/cancel",
+    summary="Cancel a search",
+    responses=problem_responses(401, 404, 409),
+)
+def cancel_plan(plan: PlanOf, store: StoreOf, jobs: JobsOf) -> PlanResource:
+    """Stops the search; 409 where it is done already. Cancelling twice is fine."""
+    return _cancel(plan, store, jobs.cancel_plan(plan.id))
+
+
+@router.delete(
+    "/{plan_id}",
+    summary="Cancel a search",
+    responses=problem_responses(401, 404, 409),
+)
+def delete_plan(plan: PlanOf, store: StoreOf, jobs: JobsOf) -> PlanResource:
+    """The same as POST .../cancel; what was found stays."""
+    return _cancel(plan, store, jobs.cancel_plan(plan.id))

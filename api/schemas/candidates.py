@@ -1,0 +1,137 @@
+"""Candidates as the routes show them."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from api.store import CandidateRecord
+from cost_model.plans import Plan
+
+GIB = 2**30
+
+
+class CandidateLinks(BaseModel):
+    """Where to go from a candidate."""
+
+    self: str
+    ds_config: str
+    plan: str
+
+
+def links(plan_id: str, rank: int) -> CandidateLinks:
+    """The links of a candidate."""
+    own = f"/v1/plans/{plan_id}/candidates/{rank}"
+    return CandidateLinks(self=own, ds_config=f"{own}/ds_config", plan=f"/v1/plans/{plan_id}")
+
+
+class CandidateItem(BaseModel):
+    """One line of the ranking. Its names are those of the filters and of sort."""
+
+    rank: int
+    """1 is the best."""
+    summary: str
+    """The plan in one line."""
+    plan: Plan
+    gpus: int
+    fits: bool
+    fits_probability: float
+    step_seconds: float
+    """Seconds per optimizer step."""
+    tokens_per_s: float
+    mfu: float
+    """Model FLOPs, without recompute, over the peak of the GPUs used."""
+    memory_gib: float
+    """What the driver sees at the peak of the worst rank."""
+    capacity_gib: float
+    """GPU memory there is."""
+    host_gib: float
+    """Peak host memory of one node."""
+    days: float | None
+    """For the token budget, where the request has one."""
+    usd: float | None
+    links: CandidateLinks
+
+    @classmethod
+    def of(cls, record: CandidateRecord) -> "CandidateItem":
+        """From what is stored."""
+        made = record.prediction
+        plan = Plan.model_validate(record.plan)
+        return cls(
+            rank=record.rank,
+            summary=summary(plan),
+            plan=plan,
+            gpus=made.gpus,
+            fits=made.fits,
+            fits_probability=made.fits_probability,
+            step_seconds=made.step_seconds,
+            tokens_per_s=made.tokens_per_s,
+            mfu=made.mfu,
+            memory_gib=made.memory_bytes / GIB,
+            capacity_gib=made.detail["memory"]["capacity_bytes"] / GIB,
+            host_gib=made.host_bytes / GIB,
+            days=made.days,
+            usd=made.usd,
+            links=links(record.plan_request_id, record.rank),
+        )
+
+
+class CandidatePage(BaseModel):
+    """One page of the ranking."""
+
+    items: list[CandidateItem]
+    next: str | None
+    """Where the next page is; null on the last one."""
+
+
+class CandidateDetail(BaseModel):
+    """Everything that is known of one candidate."""
+
+    model_config = ConfigDict(extra="allow")
+
+    rank: int
+    summary: str
+    plan: Plan
+    gpus: int
+    fits: bool
+    fits_probability: float
+    memory: dict[str, Any]
+    """Bytes of the worst rank by category and by phase, against what there is."""
+    step: dict[str, Any]
+    """Seconds by part, with the traffic of each rank."""
+    run: dict[str, Any] | None
+    """Steps, days, GPU-hours and cost of the token budget."""
+    usd_per_step: float | None
+    links: CandidateLinks
+
+
+_LETTERS = (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("sp", "sp"), ("cp", "cp"), ("ep", "ep"))
+
+
+def summary(plan: Plan) -> str:
+    """The knobs that matter, in one line; degrees of 1 are left out."""
+    parts = [plan.software.name.lower()]
+    parts += [
+        f"{name}{getattr(plan, column)}" for name, column in _LETTERS if getattr(plan, column) > 1
+    ]
+    parts.append(f"zero{plan.zero_stage}")
+    parts.append(f"mb{plan.micro_batch}x{plan.grad_accum}")
+    if plan.recompute:
+        layers = "" if plan.recompute_layers < 0 else f"({plan.recompute_layers} layers)"
+        parts.append(f"recompute-{plan.recompute.name.lower()}{layers}")
+    if plan.offload_optimizer:
+        parts.append(f"optimizer-on-{plan.offload_optimizer.name.lower()}")
+    if plan.offload_param:
+        parts.append(f"params-on-{plan.offload_param.name.lower()}")
+    flags = (
+        (plan.sequence_parallel, "sequence-parallel"),
+        (plan.vpp > 1, f"interleaved{plan.vpp}"),
+        (plan.hpz > 1, f"hpz{plan.hpz}"),
+        (plan.quantized_weights, "qwz"),
+        (plan.quantized_gradients, "qgz"),
+        (plan.partition_activations, "partitioned-activations"),
+        (plan.cpu_checkpointing, "checkpoints-on-cpu"),
+        (plan.chunked_loss, "chunked-loss"),
+        (plan.compile, "compile"),
+    )
+    parts += [name for on, name in flags if on]
+    return " ".join(parts)

@@ -1,0 +1,127 @@
+"""Requests for plans as the routes show them."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.schemas.candidates import CandidateItem
+from api.store import PlanRecord, PlanStatus
+from planner.request import Resolved
+
+
+class PlanLinks(BaseModel):
+    """Where to go from a request."""
+
+    self: str
+    candidates: str
+    events: str
+    cancel: str
+    page: str
+    """For people."""
+
+
+class Progress(BaseModel):
+    """How far the search is."""
+
+    evaluated: int
+    """Plans predicted."""
+    known: int
+    """Legal plans enumerated so far; grows while the search runs."""
+
+
+class PlanFailure(BaseModel):
+    """Why a search failed."""
+
+    title: str
+    detail: str
+    errors: list[dict[str, Any]] | None = None
+
+
+class PlanResult(BaseModel):
+    """What the search found."""
+
+    kept: int
+    """Candidates that can be paged through."""
+    best: CandidateItem | None
+    """The first of them; null where nothing fits."""
+    nothing_fits: dict[str, Any] | None = None
+    """The nearest plans, how many bytes they miss, and the changes that make one fit."""
+    notes: list[str] = []
+    extras: dict[str, Any] = {}
+
+
+class PlanResource(BaseModel):
+    """One request for plans."""
+
+    id: str
+    status: PlanStatus
+    summary: dict[str, Any]
+    """What the request resolved to."""
+    request: dict[str, Any]
+    """As it was sent."""
+    progress: Progress | None
+    result: PlanResult | None
+    certificate: dict[str, Any] | None
+    """How many plans were enumerated, legal, evaluated and fitting."""
+    error: PlanFailure | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    links: PlanLinks
+
+    @classmethod
+    def of(cls, record: PlanRecord, best: CandidateItem | None = None) -> "PlanResource":
+        """From what is stored."""
+        result = dict(record.result) if record.result is not None else None
+        certificate = None if result is None else result.pop("certificate", None)
+        own = f"/v1/plans/{record.id}"
+        return cls(
+            id=record.id,
+            status=record.status,
+            summary=record.summary,
+            request=record.request,
+            progress=None if record.progress is None else Progress(**record.progress),
+            result=None if result is None else PlanResult(best=best, **result),
+            certificate=certificate,
+            error=None if record.error is None else PlanFailure(**record.error),
+            created_at=record.created_at,
+            started_at=record.started_at,
+            finished_at=record.finished_at,
+            links=PlanLinks(
+                self=own,
+                candidates=f"{own}/candidates",
+                events=f"{own}/events",
+                cancel=f"{own}/cancel",
+                page=f"/plans/{record.id}",
+            ),
+        )
+
+
+class PlanPage(BaseModel):
+    """One page of requests, the newest first."""
+
+    items: list[PlanResource]
+    next: str | None
+    """Where the next page is; null on the last one."""
+
+
+def summary_of(resolved: Resolved) -> dict[str, Any]:
+    """What a request resolved to, in short."""
+    model, cluster, training = resolved.model, resolved.cluster, resolved.training
+    return {
+        "model": {
+            "name": model.name,
+            "architecture": model.architecture,
+            "parameters": model.params,
+            "notes": list(model.notes),
+        },
+        "cluster": {
+            "name": cluster.name,
+            "nodes": cluster.nodes,
+            "gpus": cluster.gpus,
+            "gpu": cluster.node.gpu.name,
+        },
+        "training": training.model_dump(mode="json", exclude_none=True),
+        "objective": resolved.search.objective,
+    }
