@@ -135,10 +135,11 @@ _MEMORY: tuple[tuple[str, MemoryKind, MemoryRank], ...] = (
 def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, MemoryRank]:
     value = raw.number("peak_mem_gb")
     notes, framework = raw.notes.lower(), raw.text("framework").lower()
-    if not value or value <= 0 or raw.number("oom") == 1 or re.search(_NO_MEMORY, notes):
+    # A compiler that shards states as it sees fit leaves no stated memory to compare with.
+    unknown = re.search(r"alpa|parax", framework) and not raw.text("zero_stage")
+    unknown = unknown or raw.number("oom") == 1 or re.search(_NO_MEMORY, notes)
+    if unknown or not value or value <= 0:
         return None, "allocated", "worst"
-    if re.search(r"alpa|parax", framework) and not raw.text("zero_stage"):
-        return None, "allocated", "worst"  # the compiler shards states as it sees fit
     if "litgpt" in framework:
         ledger.assume("litgpt_gigabytes")
         return value * 1e9, "allocated", "worst"

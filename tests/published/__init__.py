@@ -1,0 +1,1 @@
+"""Figures published in papers and documentation, each with its citation."""
