@@ -63,7 +63,7 @@ class Lease(threading.Thread):
         self.ttl_seconds = ttl_seconds
         self.housekeeping = housekeeping
         self.machine = machine()
-        self._stop = threading.Event()
+        self._ended = threading.Event()
 
     def beat(self) -> None:
         """Writes that this process lives; one that was declared dead by mistake lives again."""
@@ -133,7 +133,7 @@ class Lease(threading.Thread):
 
     def run(self) -> None:
         """Beats until stopped. A database that does not answer is asked again."""
-        while not self._stop.wait(self.ttl_seconds / 4):
+        while not self._ended.wait(self.ttl_seconds / 4):
             try:
                 self.beat()
                 self.take_over()
@@ -143,6 +143,6 @@ class Lease(threading.Thread):
 
     def stop(self) -> None:
         """Ends the thread."""
-        self._stop.set()
+        self._ended.set()
         if self.is_alive():
             self.join(timeout=10)

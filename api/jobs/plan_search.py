@@ -52,7 +52,9 @@ def run_search(plan_id: str) -> str:
             elif kind == "candidate":
                 found.append(new_candidate(message["candidate"]))
             elif kind == "done":
-                store.succeed(plan_id, message["result"], found)
+                seen = message["result"]["certificate"]
+                last = {"evaluated": seen["evaluated"], "known": seen["legal"]}
+                store.succeed(plan_id, message["result"], found, last)
             elif kind in {"refused", "error"}:
                 store.fail(plan_id, message["error"])
     except WorkerDied as error:

@@ -162,7 +162,13 @@ class Store:
         with self.session.begin() as session:
             return self._move(session, plan_id, ("running",), progress=progress)
 
-    def succeed(self, plan_id: str, result: dict[str, Any], found: Iterable[NewCandidate]) -> bool:
+    def succeed(
+        self,
+        plan_id: str,
+        result: dict[str, Any],
+        found: Iterable[NewCandidate],
+        progress: dict[str, Any] | None = None,
+    ) -> bool:
         """Keeps the result and all candidates; False where the request is done already."""
         with self.session.begin() as session:
             moved = self._move(
@@ -170,6 +176,7 @@ class Store:
                 plan_id,
                 ("running",),
                 status="succeeded",
+                progress=progress,
                 result=result,
                 finished_at=_now(),
             )

@@ -1,0 +1,44 @@
+"""Requests and candidates to test with."""
+
+from typing import Any
+
+from api.store import NewCandidate
+from api.store.records import PredictionRecord
+
+SHORTEST: dict[str, Any] = {
+    "model": {"preset": "llama-2-13b"},
+    "cluster": {"preset": "dgx-a100-80g", "nodes": 1},
+    "training": {"seq_len": 4096, "global_batch": 256},
+}
+"""The shortest request for plans."""
+
+
+def small(**search: Any) -> dict[str, Any]:
+    """A request whose search is done in a blink."""
+    options = {"software": ["deepspeed"], "keep": 20} | search
+    return SHORTEST | {"search": options}
+
+
+def candidate(rank: int, **values: Any) -> NewCandidate:
+    """A candidate made up for the store."""
+    plan = {
+        "tp": values.pop("tp", 1),
+        "zero_stage": values.pop("zero_stage", 0),
+        "software": values.pop("software", "deepspeed"),
+        "compile": values.pop("compile", False),
+        "offload_ratio": values.pop("offload_ratio", 1.0),
+    }
+    prediction: dict[str, Any] = {
+        "gpus": 8,
+        "step_seconds": float(rank),
+        "tokens_per_s": 1000.0 / rank,
+        "mfu": 0.5,
+        "memory_bytes": 2.0**30 * rank,
+        "host_bytes": 0.0,
+        "fits": True,
+        "fits_probability": 0.9,
+        "days": None,
+        "usd": None,
+        "detail": {"memory": {"capacity_bytes": 80.0 * 2**30}},
+    }
+    return NewCandidate(rank, plan, PredictionRecord(**(prediction | values)))
