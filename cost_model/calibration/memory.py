@@ -22,7 +22,9 @@ class SoftwareMemory(Frozen):
     """What one training software keeps. docs/memory.md says where each figure comes from."""
 
     tp_shards_vocabulary: bool
-    """Embedding, head and loss are parallel over the vocabulary (Megatron's cross-entropy)."""
+    """The embedding and the head are sharded over tensor-parallel ranks."""
+    vocabulary_parallel_loss: bool
+    """The loss works on each rank's part of the vocabulary (Megatron's cross-entropy)."""
     holds_16bit_weights: bool
     """16-bit weights beside an fp32 master; FSDP casts its fp32 shard while gathering."""
     always_shards_optimizer: bool
@@ -40,20 +42,29 @@ class SoftwareMemory(Frozen):
     """16-bit tensors of the intermediate width that a gated MLP saves: 4, or 3 fused."""
     repeats_kv: bool
     """Key and value are expanded to all query heads before attention."""
-    score_fp32: bool
-    """Eager softmax runs and is saved in fp32, beside its 16-bit copy."""
+    eager_score_bytes: float
+    """Saved per attention score by an eager softmax in 16 bits, without dropout: its result, and
+    where it runs in fp32 that copy too (2 + 4)."""
+    fused_score_bytes: float
+    """The same for a fused scale-mask-softmax kernel: its result."""
     logit_kept_bytes: float
-    """Bytes per logit kept from the forward to the backward pass."""
+    """Bytes per logit that stay alive through the backward pass of the layers."""
     logit_peak_bytes: float
     """Bytes per logit at the worst moment of the loss."""
+    logit_gather_bytes: float
+    """Added to the peak for each logit that came from another tensor-parallel rank."""
+    regathers_inputs: bool
+    """With sequence parallelism the gathered input of a matrix product is not kept but gathered
+    again in the backward pass (arXiv 2205.05198, section 4.2.2)."""
     flat_copy_at_init: bool
     """Weights are copied into flat 16-bit buffers at start."""
     bucket_buffers: bool
     """Reduce and all-gather buckets are buffers of their own, not views of the gradient."""
+    caches_weight_gradients: bool
+    """Fused accumulation into the main gradient leaves one 16-bit dummy gradient per weight shape
+    (Transformer Engine's get_dummy_wgrad), kept for good."""
     workspace_mib: float
     """GEMM workspaces inside the allocator."""
-    backward_transients: float
-    """Gradients of activations alive at once, in units of the widest sub-layer's tensors."""
     fragmentation: float
     """Reserved over allocated, as a share of what is allocated and freed within a step."""
 

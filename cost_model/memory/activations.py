@@ -27,13 +27,16 @@ class Shards:
     tp: Floats
     replicated: Floats
     """1 / tp where norms and residuals are sharded by sequence, else 1."""
+    inputs: Floats
+    """The same for the inputs of matrix products."""
     ep: Floats
     capacity: Floats
     """Tokens each expert takes over its fair share; at least 1."""
     norm_bytes: Floats
     gated_saved: Floats
     repeats_kv: Bools
-    score_fp32: Bools
+    score_bytes: Floats
+    """Saved per attention score, without dropout; 0 for flash kernels."""
     selective: Bools
 
 
@@ -61,16 +64,19 @@ def shards(
     compiled = table.compile[rows]
     gated = by_software(coefficients, software, lambda p: p.gated_saved)
     sequence = table.sp[rows] * table.cp[rows]
+    replicated = np.where(table.sequence_parallel[rows], 1 / tp, 1.0)
+    regathers = by_software(coefficients, software, lambda p: p.regathers_inputs) > 0
     return Shards(
         tokens=table.micro_batch[rows] * (training.seq_len / sequence),
         tp=tp,
-        replicated=np.where(table.sequence_parallel[rows], 1 / tp, 1.0),
+        replicated=replicated,
+        inputs=np.where(regathers, replicated, 1.0),
         ep=table.ep[rows].astype(np.float64),
         capacity=np.maximum(table.capacity_factor[rows], 1.0),
         norm_bytes=np.where(compiled, element, norm),
         gated_saved=np.where(compiled, 3.0, gated),
         repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
-        score_fp32=by_software(coefficients, software, lambda p: p.score_fp32) > 0,
+        score_bytes=_score_bytes(coefficients, training, software),
         selective=table.recompute[rows] == 1,
     )
 
@@ -106,11 +112,10 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         expert, expert_grads = _experts(layer.moe, hidden, element, on)
         sharded = sharded + expert
         widest = np.maximum(widest, expert_grads)
-    inputs = 1 if layer.parallel_residual else sub_layers
-    replicated = replicated + element * hidden * inputs
+    inputs = element * hidden * (1 if layer.parallel_residual else sub_layers) * on.inputs
     if dropout:
         replicated = replicated + hidden * (1 if layer.parallel_residual else sub_layers)
-    kept = on.tokens * (replicated * on.replicated + sharded)
+    kept = on.tokens * (replicated * on.replicated + inputs + sharded)
     scores = on.tokens * scores
     return LayerBytes(
         kept=kept + np.where(on.selective, 0.0, scores),
@@ -148,20 +153,28 @@ def _latents(attention: Attention, element: int) -> float:
     return 2.0 * element * ((latent.q_lora_rank or 0) + latent.kv_lora_rank + latent.rope_head_dim)
 
 
+def _score_bytes(
+    coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints
+) -> Floats:
+    """Bytes saved per attention score, without dropout; flash kernels save none."""
+    if training.attention == "eager":
+        saved = by_software(coefficients, software, lambda p: p.eager_score_bytes)
+    elif training.attention == "fused_softmax":
+        saved = by_software(coefficients, software, lambda p: p.fused_score_bytes)
+    else:
+        return np.zeros(len(software))
+    return np.full(len(software), 4.0) if training.precision == "fp32" else saved
+
+
 def _scores(attention: Attention, training: TrainingSpec, dropout: bool, on: Shards) -> Floats:
     """Softmax output, dropout mask and dropped output: 5 a s bytes per token in 16 bits."""
-    element = element_bytes(training)
-    per_score = np.full_like(on.tokens, element + (1 + element if dropout else 0))
-    if training.attention == "eager" and element == 2:
-        per_score = per_score + np.where(on.score_fp32, 4.0, 0.0)
+    per_score = on.score_bytes + (1 + element_bytes(training) if dropout else 0)
     return per_score * attention.heads * training.seq_len / on.tp
 
 
 def _score_transient(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
-    """Gradient of the softmax and of its input."""
-    element = element_bytes(training)
-    upcast = np.where(on.score_fp32 & (training.attention == "eager"), 4.0, element)
-    return (element + upcast) * attention.heads * training.seq_len / on.tp
+    """Gradient of the softmax's result and of its input."""
+    return (element_bytes(training) + on.score_bytes) * attention.heads * training.seq_len / on.tp
 
 
 def _experts(moe: Moe, hidden: int, element: int, on: Shards) -> tuple[Floats, Floats]:

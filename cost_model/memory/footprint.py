@@ -98,16 +98,16 @@ def footprint(
     share = _recomputed(table, terms, stages)
     acts, whole, transient = _activations(table, terms, stages, share)
     acts = acts + np.where(stages.has_head, terms.head_input, 0.0)
-    working = transient + terms.workspace + np.where(share > 0, whole, 0.0)
-    # selective recompute brings one layer's scores back
+    cached = terms.workspace + terms.cached_gradient
+    working = transient + terms.workspace + terms.layer_gradient + np.where(share > 0, whole, 0.0)
+    loss_working = cached + np.where(stages.has_head, terms.head_gradient, 0.0)
+    logits_kept = np.where(stages.has_head, terms.logits_kept, 0.0)
     gathered = gathered_weights(training, table, params, held.largest, terms.fsdp)
-    gathered = gathered if training.lora is None else np.where(terms.fsdp, gathered, gathered)
     held_gradients = _per_param(terms, "gradients", dense, expert)
     all_gradients = held_gradients + _per_param(terms, "gradients_growing", dense, expert)
     step_gradients = _per_param(terms, "gradients_at_step", dense, expert)
     step = _per_param(terms, "step", dense, expert)
     logits_peak = np.where(stages.has_head, terms.logits_peak, 0.0)
-    logits_kept = np.where(stages.has_head, terms.logits_kept, 0.0)
 
     static = {
         "parameters": weights + secondary_shard(training, table, params),
@@ -122,31 +122,32 @@ def footprint(
             "gathered": gathered,
             "activations": acts,
             "logits": logits_peak,
-            "working": terms.workspace,
+            "working": loss_working,
         },
         {
             "gradients": held_gradients,
             "gathered": gathered,
             "activations": acts,
-            "logits": np.where(table.pp > 1, 0.0, 0.0) * logits_kept,
+            "logits": logits_kept,
             "working": working,
             "buckets": terms.backward_buckets,
         },
         {
             "gradients": all_gradients,
             "gathered": gathered,
+            "logits": logits_kept,
             "working": working,
             "buckets": terms.backward_buckets,
         },
-        {"gradients": step_gradients, "step_transients": step, "working": terms.workspace},
-        {"gradients": held_gradients, "working": terms.workspace},
+        {"gradients": step_gradients, "step_transients": step, "working": cached},
+        {"gradients": held_gradients, "working": cached},
     )
     zero = np.zeros(len(table))
     dynamic = (
         zero,
         gathered + acts + logits_peak,
-        gathered + acts + working,
-        gathered + working + (all_gradients - held_gradients),
+        gathered + acts + working + logits_kept,
+        gathered + working + logits_kept + (all_gradients - held_gradients),
         step,
         zero,
     )

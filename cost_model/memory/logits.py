@@ -30,6 +30,8 @@ def logit_bytes(
     peak = by_software(coefficients, software, lambda p: p.logit_peak_bytes)
     if training.precision == "fp32":
         kept = np.maximum(kept, 4.0)
+    gather = by_software(coefficients, software, lambda p: p.logit_gather_bytes)
+    peak = peak + gather * (1 - 1 / on.tp)
     logits = on.tokens * model.vocab / np.where(vocabulary_sharded, on.tp, 1.0)
     chunked = table.chunked_loss[rows]
     return (

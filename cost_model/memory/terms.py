@@ -45,6 +45,11 @@ class Terms:
     """Final norm and the head's input."""
     logits_kept: Floats
     logits_peak: Floats
+    layer_gradient: Floats
+    """Weight gradients of one layer in the training precision, before they are accumulated."""
+    head_gradient: Floats
+    cached_gradient: Floats
+    """The part of layer_gradient that is never freed."""
     dense: Rates
     expert: Rates
     frozen_bytes: float
@@ -98,7 +103,15 @@ def terms(
     layer_input = layer_input_bytes(model, training, on)
     checkpoint = np.where(table.partition_activations[rows], layer_input / on.tp, layer_input)
     checkpoint = np.where(table.cpu_checkpointing[rows], 0.0, checkpoint)
-    kept, peak = logit_bytes(model, training, coefficients, table, rows, on, sharded)
+    parallel_loss = (
+        by_software(coefficients, table.software[rows], lambda p: p.vocabulary_parallel_loss) > 0
+    )
+    kept, peak = logit_bytes(model, training, coefficients, table, rows, on, parallel_loss)
+    weight_gradient = dense_per_layer(model.kinds[0], on.tp)
+    for layer in model.kinds[1:]:
+        weight_gradient = np.maximum(weight_gradient, dense_per_layer(layer, on.tp))
+    cached = by_software(coefficients, table.software[rows], lambda p: p.caches_weight_gradients)
+    head_gradient = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
     first = np.zeros(len(rows), np.bool_)
     head = head_params(model, on.tp, sharded, ~first)
     head_input = on.tokens * on.replicated * model.hidden * (on.norm_bytes + element)
@@ -114,6 +127,9 @@ def terms(
         head_input=work.spread(head_input),
         logits_kept=work.spread(kept),
         logits_peak=work.spread(peak),
+        layer_gradient=work.spread(element * weight_gradient),
+        head_gradient=work.spread(element * head_gradient * cached),
+        cached_gradient=work.spread(element * weight_gradient * cached),
         dense=dense,
         expert=expert,
         frozen_bytes=frozen_weight_bytes(training),
