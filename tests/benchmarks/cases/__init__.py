@@ -1,0 +1,1 @@
+"""Real cases from public threads: each becomes claims that the cost model confirms or not."""

@@ -1,0 +1,90 @@
+"""Asks the cost model about claims and says which hold."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from cost_model.plans import PlanTable
+from cost_model.predict import predict
+from tests.benchmarks.cases.claims import Claim, claims_of
+from tests.benchmarks.cases.fields import Fields
+from tests.benchmarks.cases.translate import Question
+from tests.benchmarks.rows.assumptions import Skip
+
+GIB = 2.0**30
+PARAMS_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim and what the cost model says of it."""
+
+    claim: Claim
+    said: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case with its verdicts, or why it has none."""
+
+    case_id: str
+    verdicts: tuple[Verdict, ...]
+    skipped: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether every claim of the case is answered as observed."""
+        return bool(self.verdicts) and all(v.right for v in self.verdicts)
+
+
+def judge(case: Fields) -> Judged:
+    """The verdicts on every claim of a case."""
+    name = str(case.get("id") or "unnamed")
+    try:
+        claims = claims_of(case)
+        return Judged(name, tuple(_verdict(claim) for claim in claims))
+    except Skip as reason:
+        return Judged(name, (), str(reason))
+    except ValidationError as error:
+        return Judged(name, (), f"fields make no plan: {error.errors()[0]['msg']}")
+
+
+def _verdict(claim: Claim) -> Verdict:
+    question = claim.ask()
+    if claim.outcome == "params":
+        params = question.model.params
+        right = abs(params / claim.quantity - 1) <= PARAMS_TOLERANCE
+        return Verdict(claim, f"{params / 1e9:.2f} billion", right)
+    if claim.outcome == "slower" and claim.other is not None:
+        other = claim.other()
+        mine, theirs = _seconds_per_sample(question), _seconds_per_sample(other)
+        return Verdict(claim, f"{mine / theirs:.2f} times as long", mine > theirs)
+    said, words = _outcome(question)
+    right = said != "fits" if claim.outcome == "oom" else said == claim.outcome
+    return Verdict(claim, words, right)
+
+
+def _seconds_per_sample(question: Question) -> float:
+    """GPU-seconds per sequence."""
+    table = PlanTable.from_plans([question.plan])
+    said = predict(question.model, question.cluster, question.training, table)
+    seconds = float(said.step.seconds[0])
+    return seconds * question.plan.world_size / question.plan.global_batch
+
+
+def _outcome(question: Question) -> tuple[str, str]:
+    """(fits, oom_gpu or oom_host; the figures)."""
+    table = PlanTable.from_plans([question.plan])
+    said = predict(question.model, question.cluster, question.training, table)
+    node = question.cluster.node
+    gpu = float(said.memory.total_bytes[0]) / GIB
+    host = float(said.memory.host_bytes[0]) / GIB
+    words = (
+        f"GPU {gpu:.1f} of {node.gpu.memory_gib:.1f} GiB, host {host:.0f} of "
+        f"{node.host_ram_gib:.0f} GiB, fits with probability {float(said.fits_probability[0]):.2f}"
+    )
+    if said.fits[0]:
+        return "fits", words
+    host_is_short = gpu <= node.gpu.memory_gib and host > node.host_ram_gib
+    return "oom_host" if host_is_short else "oom_gpu", words

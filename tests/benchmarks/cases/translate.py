@@ -1,0 +1,287 @@
+"""From a case's free-form fields to a model, a cluster, a training and a plan.
+
+What a case leaves open is read in favour of the plan: layers are checkpointed, micro-batch 1,
+host RAM ample. A plan that is called out of memory even so is.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+from cost_model.plans import Offload, Plan, Recompute, Software
+from cost_model.specs.cluster import ClusterSpec
+from cost_model.specs.geometry import explicit
+from cost_model.specs.model import ModelSpec
+from cost_model.specs.training import AttentionKernel, Lora, TrainingSpec
+from tests.benchmarks.cases.fields import Fields, first_number, numbers, text, truth, whole
+from tests.benchmarks.rows.assumptions import Ledger, Skip
+from tests.benchmarks.rows.hardware import cluster_of
+from tests.benchmarks.rows.known import Geometry, known
+from tests.benchmarks.rows.raw import RawRow
+
+AMPLE_HOST_GIB = 8192.0
+"""Where the case does not state its host RAM."""
+
+_PUBLISHED_ELSEWHERE: tuple[tuple[str, Geometry], ...] = (
+    (r"qwen1?\.?5?-1\.8b", Geometry(2048, 24, 16, 16, 5504, 151936)),
+    (r"qwen1?\.?5?-7b", Geometry(4096, 32, 32, 32, 11008, 151936)),
+    (r"qwen1?\.?5?-14b", Geometry(5120, 40, 40, 40, 13696, 152064)),
+    (r"qwen1?\.?5?-72b", Geometry(8192, 80, 64, 64, 24576, 152064)),
+    (r"qwen2-1\.5b", Geometry(1536, 28, 12, 2, 8960, 151936, True, True)),
+    (r"opt-1\.3b", Geometry(2048, 24, 32, 32, 8192, 50272, False, True)),
+    (r"opt-66b", Geometry(9216, 64, 72, 72, 36864, 50272, False, True)),
+    (r"mpt-1b", Geometry(2048, 24, 16, 16, 8192, 50368, False, True)),
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing to ask of the cost model."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    training: TrainingSpec
+    plan: Plan
+
+    def on(self, **changes: object) -> "Question":
+        """The same with fields of the plan changed."""
+        return replace(self, plan=Plan(**(self.plan.model_dump() | changes)))
+
+
+def _by_name(name: str) -> Geometry | None:
+    for pattern, geometry in _PUBLISHED_ELSEWHERE:
+        if re.search(pattern, name.lower()):
+            return geometry
+    return known(name)
+
+
+def _by_size(billions: float, vocab: int) -> ModelSpec:
+    """A GPT of about that many parameters: hidden = 128 x layers, which GPT-3's sizes follow."""
+    hidden = max(256, round((billions * 1e9 * 128 / 12) ** (1 / 3) / 128) * 128)
+    layers = max(1, round((billions * 1e9 - vocab * hidden) / (12 * hidden * hidden)))
+    return explicit(
+        name=f"GPT {billions:g}B",
+        hidden=hidden,
+        layers=layers,
+        heads=max(1, hidden // 128),
+        vocab=vocab,
+        gated=False,
+    )
+
+
+def model_of(case: Fields, params_b: float | None = None, name: str | None = None) -> ModelSpec:
+    """The model of a case.
+
+    params_b: which of several sizes. name: which of several models. Skip where neither geometry,
+    name nor size says anything.
+    """
+    geometry: Fields = case.get("geometry") or {}
+    title = name or str(case.get("model") or "")
+    hidden, layers = whole(geometry, "hidden", "d_model"), whole(geometry, "layers")
+    published = _by_name(title)
+    size = params_b or first_number(geometry, "params_b")
+    if size is None and (in_name := re.search(r"(\d+(?:\.\d+)?) ?b\b", title.lower())):
+        size = float(in_name.group(1))
+    if (hidden is None or layers is None) and published is None:
+        if size is None:
+            raise Skip("model not stated")
+        return _by_size(size, whole(geometry, "vocab") or 50257)
+    base = published or Geometry(
+        hidden=hidden or 0, layers=layers or 0, heads=0, kv_heads=0, ffn=0, vocab=50257
+    )
+    heads = whole(geometry, "heads") or base.heads or max(1, (hidden or base.hidden) // 128)
+    kv_heads = whole(geometry, "kv_heads") or base.kv_heads or heads
+    width = hidden or base.hidden
+    ffn = whole(geometry, "ffn", "d_ff") or base.ffn
+    gated = published.gated if published else _gated(title, width, ffn, kv_heads < heads)
+    decoder_and_encoder = bool(geometry.get("encdec"))
+    layer_counts = numbers(geometry.get("layers"))
+    return explicit(
+        name=title or "unnamed",
+        hidden=width,
+        layers=layers or base.layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=(base.head_dim or None) if published else None,
+        intermediate=ffn or None,
+        vocab=whole(geometry, "vocab") or base.vocab,
+        gated=gated,
+        tied=bool(geometry.get("tied")) or (published.tied if published else not gated),
+        parallel_residual=bool(geometry.get("parallel_attn")),
+        family="encoder_decoder" if decoder_and_encoder else "decoder",
+        encoder_layers=int(layer_counts[-1]) if decoder_and_encoder and layer_counts else None,
+    )
+
+
+def _gated(name: str, hidden: int, ffn: int, grouped: bool) -> bool:
+    if re.search(r"llama|qwen|mistral|gemma|glm|deepseek", name.lower()):
+        return True
+    return grouped or bool(ffn and hidden and ffn % (4 * hidden) and ffn != 4 * hidden)
+
+
+def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
+    """The cluster of a case with that many GPUs.
+
+    gpu: which of several GPU types. Skip where none is stated.
+    """
+    stated: Fields = case.get("cluster") or {}
+    chip = gpu or str(stated.get("gpu") or "")
+    chip = re.sub(r"(?i)\brtx ?", "RTX ", chip)
+    memory = re.search(r"(\d+(?:\.\d+)?) ?gb", chip.lower())
+    if re.fullmatch(r"\d+ ?gb", chip.lower().strip()):
+        chip = {24: "RTX 3090", 80: "A100-80GB", 40: "A100-40GB"}.get(
+            int(memory.group(1)) if memory else 0, ""
+        )
+    nodes = whole(stated, "nodes") or (-(-gpus // 8) if gpus > 8 else 1)
+    inter = text(stated, "inter", "network")
+    raw = RawRow(
+        {
+            "gpu": chip,
+            "gpu_mem_gb": str(round(float(memory.group(1)))) if memory else "",
+            "gpus_per_node": str(max(1, gpus // nodes)),
+            "nodes": str(nodes),
+            "interconnect": inter,
+        }
+    )
+    cluster = cluster_of(raw, gpus, Ledger())
+    ram = first_number(stated, "host_ram_gb")
+    if ram is not None and "per gpu" in text(stated, "host_ram_gb"):
+        ram *= cluster.node.gpus_per_node
+    if ">" in text(stated, "host_ram_gb"):
+        ram = None
+    node = cluster.node.model_copy(update={"host_ram_gib": (ram or 0) / 1.0737 or AMPLE_HOST_GIB})
+    if "ethernet" in inter or "no ib" in inter:
+        speed = numbers(inter)
+        network = cluster.network.model_copy(
+            update={
+                "kind": "ethernet",
+                "gbps_per_port": speed[0] if speed else 10.0,
+                "ports_per_node": 1,
+                "latency_us": 50.0,
+            }
+        )
+        cluster = cluster.model_copy(update={"network": network})
+    return cluster.model_copy(update={"node": node})
+
+
+def zero_of(value: object) -> int:
+    """The ZeRO stage of a config's `zero`: 3, "2-offload", "gemini" (which shards like 3)."""
+    if isinstance(value, str) and "gemini" in value:
+        return 3
+    found = numbers(value)
+    return int(found[0]) if found and found[0] <= 3 else 0
+
+
+def _software(case: Fields, config: Fields, tp: int, pp: int, zero: int) -> Software:
+    words = (
+        " ".join(str(case.get(key) or "") for key in ("model", "source", "symptom")).lower()
+        + str(config).lower()
+    )
+    if truth(config, "fsdp", "fsdp2") or "fsdp" in words.split("megatron")[0]:
+        return Software.FSDP
+    if re.search(r"megatron-fsdp", words):
+        return Software.MEGATRON
+    if tp > 1 or pp > 1 or "megatron" in words:
+        deepspeed = re.search(r"neox|deepspeed|bigscience", words) and "zero" in config
+        return Software.MEGATRON_DEEPSPEED if deepspeed and zero <= 1 else Software.MEGATRON
+    return Software.DEEPSPEED
+
+
+def _offload(config: Fields) -> tuple[Offload, Offload]:
+    """(optimizer, parameters)."""
+    mode = f"{text(config, 'zero')} {text(config, 'fsdp')} {text(config, 'mode')}"
+    words = f"{text(config, 'offload')} {mode}"
+    place = Offload.NVME if "nvme" in words else Offload.CPU
+    both = truth(config, "offload") or "offload" in mode
+    optimizer = params = Offload.NONE
+    if both:
+        optimizer = place if "offload param" not in mode else Offload.NONE
+        sharded = zero_of(config.get("zero")) == 3 or truth(config, "fsdp")
+        params = place if sharded and not re.search(r"offload opt(?!.*param)", mode) else params
+    stated = {"cpu": Offload.CPU, "nvme": Offload.NVME, "none": Offload.NONE}
+    optimizer = stated.get(text(config, "offload_optimizer"), optimizer)
+    params = stated.get(text(config, "offload_param"), params)
+    return optimizer, params
+
+
+def _lora(case: Fields, config: Fields) -> Lora | None:
+    words = f"{text(config, 'method')} {case.get('model') or ''}".lower()
+    rank = whole(config, "lora_rank", "lora_dim") or 16
+    stated = re.search(r"r ?= ?(\d+)", words)
+    rank = int(stated.group(1)) if stated else rank
+    if "qlora" in words or "q-lora" in words or truth(config, "load_in_4bit"):
+        return Lora(rank=rank, quantized_base=True)
+    if "lora" in words or whole(config, "lora_rank", "lora_dim"):
+        return Lora(rank=rank)
+    return None
+
+
+def question_of(
+    case: Fields,
+    config: Fields,
+    gpus: int,
+    *,
+    model: ModelSpec | None = None,
+    gpu: str | None = None,
+) -> Question:
+    """The question that a case's config asks of that many GPUs.
+
+    config: the case's own, or one row of it laid over. Raises Skip, or pydantic's error where the
+    fields make no plan.
+    """
+    spec = model or model_of(case)
+    cluster = cluster_for(case, gpus, gpu)
+    tp, pp, cp = (whole(config, k) or 1 for k in ("tp", "pp", "cp"))
+    dp = whole(config, "dp") or max(1, gpus // (tp * pp * cp))
+    if tp * pp * cp * dp != gpus:
+        dp = max(1, gpus // (tp * pp * cp))
+    zero = zero_of(config.get("zero"))
+    software = _software(case, config, tp, pp, zero)
+    if software is Software.FSDP and "zero" not in config and not truth(config, "ddp"):
+        zero = 3
+    if truth(config, "distributed_optimizer"):
+        zero = 1
+    micro = whole(config, "mbs", "micro_batch", "pp_mbs", "bs") or 1
+    batch = whole(config, "gbs", "global_batch")
+    accum = whole(config, "gas", "grad_accum") or max(1, (batch or micro * dp) // (micro * dp))
+    checkpointing = truth(config, "act_ckpt", "gradient_checkpointing", "ckpt")
+    megatron = software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED)
+    if checkpointing is None:
+        checkpointing = not truth(config, "distributed_optimizer", "vpp") or not megatron
+    optimizer, params = _offload(config)
+    gpu_spec = cluster.node.gpu
+    half = "bf16" if gpu_spec.bf16_tflops and not truth(config, "fp16") else "fp16"
+    attention: AttentionKernel = "flash2" if megatron else "sdpa"
+    if not gpu_spec.bf16_tflops or text(config, "zero") == "gemini":
+        attention = "eager"
+    geometry: Fields = case.get("geometry") or {}
+    seq = whole(config, "seq") or whole(geometry, "seq")
+    lora = _lora(case, config)
+    optim = text(config, "optimizer")
+    training = TrainingSpec(
+        seq_len=seq or (512 if lora else 2048),
+        global_batch=micro * accum * dp,
+        precision="bf16" if half == "bf16" else "fp16",
+        optimizer="adam8bit" if "8bit" in optim or "8-bit" in optim else "adamw",
+        fp32_master="adam bf16" not in optim,
+        attention=attention,
+        matmul_precision="fp8" if truth(config, "fp8") and gpu_spec.fp8_tflops else None,
+        lora=lora,
+    )
+    plan = Plan(
+        software=software,
+        nodes=cluster.nodes,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp=dp,
+        vpp=whole(config, "vpp") or 1,
+        sequence_parallel=megatron and tp > 1,
+        zero_stage=zero,
+        micro_batch=micro,
+        grad_accum=accum,
+        recompute=Recompute.FULL if checkpointing else Recompute.NONE,
+        offload_optimizer=optimizer if zero or software is Software.FSDP else Offload.NONE,
+        offload_param=params if zero == 3 else Offload.NONE,
+        hpz=whole(config, "hpz") or 1,
+    )
+    return Question(spec, cluster, training, plan)
