@@ -6,7 +6,6 @@ from pydantic import Field
 
 from cost_model.specs.frozen import Frozen
 
-
 Architecture = Literal[
     "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cpu"
 ]

@@ -2,6 +2,9 @@
 
 # The readers register themselves when they are imported.
 from cost_model.specs.architectures import (
+    encoder,
+    encoder_decoder,
+    encoder_variants,
     gemma,
     gpt,
     latent,
@@ -9,11 +12,16 @@ from cost_model.specs.architectures import (
     llama,
     mixture,
     postnorm,
+    remote,
+    wrapped,
 )
 from cost_model.specs.architectures.read import from_config
 from cost_model.specs.architectures.stack import registered
 
 __all__ = [
+    "encoder",
+    "encoder_decoder",
+    "encoder_variants",
     "from_config",
     "gemma",
     "gpt",
@@ -23,4 +31,6 @@ __all__ = [
     "mixture",
     "postnorm",
     "registered",
+    "remote",
+    "wrapped",
 ]

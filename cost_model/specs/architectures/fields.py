@@ -37,6 +37,7 @@ class Fields:
         self._aliases: dict[str, list[str]] = {}
         for alias, name in (aliases or {}).items():
             self._aliases.setdefault(name, []).append(alias)
+        self._used: dict[str, int] = {}
 
     def at(self, name: str) -> str:
         """The pointer of a field, under the alias that is present."""
@@ -54,7 +55,16 @@ class Fields:
     def value(self, name: str) -> object:
         """The raw value, the class's default where the field is absent, or None."""
         key = self._key(name)
-        return self._defaults.get(name) if key is None else self.data[key]
+        if key is not None:
+            return self.data[key]
+        default = self._defaults.get(name)
+        if isinstance(default, int) and not isinstance(default, bool):
+            self._used[name] = default
+        return default
+
+    def defaults_used(self) -> tuple[tuple[str, int], ...]:
+        """Integers that were read and came from the class's defaults, by name."""
+        return tuple(sorted(self._used.items()))
 
     def error(self, name: str, wanted: str) -> SpecError:
         """The error of one field."""

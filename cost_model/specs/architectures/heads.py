@@ -1,18 +1,7 @@
-"""What follows the last layer, by task: the class that `architectures` names decides."""
-
-from dataclasses import dataclass
+"""What follows the last layer of a decoder: the class that `architectures` names decides."""
 
 from cost_model.specs.architectures.fields import Fields
-from cost_model.specs.architectures.stack import Stack
-
-
-@dataclass(frozen=True)
-class Head:
-    """Parameters of the last stage, and the weights each token multiplies there."""
-
-    params: int
-    matmul: int
-    tied: bool
+from cost_model.specs.architectures.stack import Head, Stack
 
 
 def language_head(stack: Stack) -> Head:
@@ -24,26 +13,31 @@ def language_head(stack: Stack) -> Head:
 
 
 def head(c: Fields, stack: Stack, class_name: str) -> Head | None:
-    """The head of a class on a decoder; None where the class is not known."""
-    none = Head(stack.final_params, 0, False)
-    labels = number_of_labels(c)
-    width = stack.hidden
+    """The head of a class; None where the class is not supported."""
+    if stack.task is not None:
+        return stack.task(c, stack, class_name)
     if class_name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         return language_head(stack)
-    if class_name.endswith("ForSequenceClassification"):
-        return Head(none.params + width * labels, 0, False)
-    if class_name.endswith("ForTokenClassification"):
-        return Head(none.params + (width + 1) * labels, 0, False)
-    if class_name.endswith("ForQuestionAnswering"):
-        return Head(none.params + (width + 1) * 2, 0, False)
-    if class_name.endswith("Model"):
-        return none
+    for end, (outputs, bias) in _classifiers(number_of_labels(c)).items():
+        if class_name.endswith(end):
+            own = (stack.hidden + bias) * outputs
+            return Head(stack.final_params + own, stack.hidden * outputs)
+    if class_name.endswith("Model") and not class_name.endswith("DoubleHeadsModel"):
+        return Head(stack.final_params)
     return None
+
+
+def _classifiers(labels: int) -> dict[str, tuple[int, bool]]:
+    """Outputs, and whether they have biases, by the end of the class's name."""
+    return {
+        "ForSequenceClassification": (labels, False),
+        "ForTokenClassification": (labels, True),
+        "ForQuestionAnswering": (2, True),
+    }
 
 
 def number_of_labels(c: Fields) -> int:
     """Labels of a classifier: the length of `id2label`, else `num_labels`, else 2."""
-    names = c.value("id2label")
-    if names is not None:
+    if c.value("id2label") is not None:
         return len(c.sub("id2label").data)
     return c.integer("num_labels", null=2)

@@ -12,9 +12,22 @@ NormKind = Literal["rmsnorm", "layernorm"]
 Family = Literal["decoder", "encoder", "encoder_decoder"]
 
 
+@dataclass(frozen=True)
+class Head:
+    """What follows the last layer: its parameters, and the weights each token multiplies there."""
+
+    params: int
+    matmul: int = 0
+    tied: bool = False
+
+
+TaskHead = Callable[[Fields, "Stack", str], Head | None]
+"""The head that a class (its name) puts on a stack; None where the class is not supported."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A model without its task: the head is put on by `heads.head`."""
+    """A model without its task: the head is put on by `heads.head`, or by `task`."""
 
     hidden: int
     vocab: int
@@ -38,6 +51,8 @@ class Stack:
     dropout: float = 0.0
     family: Family = "decoder"
     encoder_layers: int = 0
+    task: TaskHead | None = None
+    """Encoders and encoder-decoders have heads of their own."""
     notes: tuple[str, ...] = ()
 
 
