@@ -66,6 +66,8 @@ def _all(case: Fields) -> Iterator[Claim]:
     if isinstance(config.get("rows"), list):
         yield from _rows(case, config)
         return
+    if config.get("rows") and not isinstance(observed.get("oom"), list):
+        return
     if said == "matrix":
         yield from _matrix(case, observed)
         return

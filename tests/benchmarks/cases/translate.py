@@ -1,7 +1,8 @@
 """From a case's free-form fields to a model, a cluster, a training and a plan.
 
-What a case leaves open is read in favour of the plan: layers are checkpointed, micro-batch 1,
-host RAM ample. A plan that is called out of memory even so is.
+What a case leaves open is what its software does by default: LLaMA-Factory, torchtune and their
+like checkpoint every layer, plain Hugging Face and DeepSpeed do not; today's Megatron recipes shard
+the optimizer. Micro-batch 1 and ample host RAM where nothing is said.
 """
 
 import re
@@ -18,8 +19,14 @@ from tests.benchmarks.rows.hardware import cluster_of
 from tests.benchmarks.rows.known import Geometry, known
 from tests.benchmarks.rows.raw import RawRow
 
+LONG = 65_536
+"""Tokens from which no run keeps every activation."""
+
 AMPLE_HOST_GIB = 8192.0
 """Where the case does not state its host RAM."""
+
+_CHECKPOINTS_BY_DEFAULT = r"hiyouga|llama-?factory|qwen|torchtune|axolotl|mosaicml|llm-foundry|neox"
+"""Projects whose training recipes turn activation checkpointing on."""
 
 _PUBLISHED_ELSEWHERE: tuple[tuple[str, Geometry], ...] = (
     (r"qwen1?\.?5?-1\.8b", Geometry(2048, 24, 16, 16, 5504, 151936)),
@@ -125,7 +132,7 @@ def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
     """
     stated: Fields = case.get("cluster") or {}
     chip = gpu or str(stated.get("gpu") or "")
-    chip = re.sub(r"(?i)\brtx ?", "RTX ", chip)
+    chip = re.sub(r"(?i)\brtx ?", "RTX ", chip.split(" / ")[0])
     memory = re.search(r"(\d+(?:\.\d+)?) ?gb", chip.lower())
     if re.fullmatch(r"\d+ ?gb", chip.lower().strip()):
         chip = {24: "RTX 3090", 80: "A100-80GB", 40: "A100-40GB"}.get(
@@ -176,10 +183,8 @@ def _software(case: Fields, config: Fields, tp: int, pp: int, zero: int) -> Soft
         " ".join(str(case.get(key) or "") for key in ("model", "source", "symptom")).lower()
         + str(config).lower()
     )
-    if truth(config, "fsdp", "fsdp2") or "fsdp" in words.split("megatron")[0]:
+    if truth(config, "fsdp", "fsdp2", "ddp"):
         return Software.FSDP
-    if re.search(r"megatron-fsdp", words):
-        return Software.MEGATRON
     if tp > 1 or pp > 1 or "megatron" in words:
         deepspeed = re.search(r"neox|deepspeed|bigscience", words) and "zero" in config
         return Software.MEGATRON_DEEPSPEED if deepspeed and zero <= 1 else Software.MEGATRON
@@ -204,13 +209,16 @@ def _offload(config: Fields) -> tuple[Offload, Offload]:
 
 
 def _lora(case: Fields, config: Fields) -> Lora | None:
-    words = f"{text(config, 'method')} {case.get('model') or ''}".lower()
+    said = f"{case.get('model') or ''} {case.get('symptom') or ''}"
+    words = f"{text(config, 'method') or said}".lower()
+    if re.search(r"full ft|full fine|\bfull\b", words):
+        return None
     rank = whole(config, "lora_rank", "lora_dim") or 16
     stated = re.search(r"r ?= ?(\d+)", words)
     rank = int(stated.group(1)) if stated else rank
     if "qlora" in words or "q-lora" in words or truth(config, "load_in_4bit"):
         return Lora(rank=rank, quantized_base=True)
-    if "lora" in words or whole(config, "lora_rank", "lora_dim"):
+    if re.search(r"\blora", words) or whole(config, "lora_rank", "lora_dim"):
         return Lora(rank=rank)
     return None
 
@@ -230,6 +238,8 @@ def question_of(
     """
     spec = model or model_of(case)
     cluster = cluster_for(case, gpus, gpu)
+    geometry: Fields = case.get("geometry") or {}
+    seq = whole(config, "seq") or whole(geometry, "seq")
     tp, pp, cp = (whole(config, k) or 1 for k in ("tp", "pp", "cp"))
     dp = whole(config, "dp") or max(1, gpus // (tp * pp * cp))
     if tp * pp * cp * dp != gpus:
@@ -238,23 +248,26 @@ def question_of(
     software = _software(case, config, tp, pp, zero)
     if software is Software.FSDP and "zero" not in config and not truth(config, "ddp"):
         zero = 3
-    if truth(config, "distributed_optimizer"):
-        zero = 1
+    sharded = truth(config, "distributed_optimizer")
+    if sharded or (software is Software.MEGATRON and "zero" not in config and sharded is None):
+        zero = max(zero, 1)
     micro = whole(config, "mbs", "micro_batch", "pp_mbs", "bs") or 1
     batch = whole(config, "gbs", "global_batch")
-    accum = whole(config, "gas", "grad_accum") or max(1, (batch or micro * dp) // (micro * dp))
+    filled = 4 * pp if pp > 1 else 1  # a pipeline is never run with fewer
+    batch = batch or micro * dp * filled
+    accum = whole(config, "gas", "grad_accum") or max(1, batch // (micro * dp))
     checkpointing = truth(config, "act_ckpt", "gradient_checkpointing", "ckpt")
     megatron = software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED)
     if checkpointing is None:
-        checkpointing = not truth(config, "distributed_optimizer", "vpp") or not megatron
+        project = f"{case.get('source') or ''} {case.get('model') or ''}".lower()
+        checkpointing = bool(re.search(_CHECKPOINTS_BY_DEFAULT, project))
+        checkpointing = checkpointing or bool(seq and seq >= LONG)
     optimizer, params = _offload(config)
     gpu_spec = cluster.node.gpu
     half = "bf16" if gpu_spec.bf16_tflops and not truth(config, "fp16") else "fp16"
     attention: AttentionKernel = "flash2" if megatron else "sdpa"
     if not gpu_spec.bf16_tflops or text(config, "zero") == "gemini":
         attention = "eager"
-    geometry: Fields = case.get("geometry") or {}
-    seq = whole(config, "seq") or whole(geometry, "seq")
     lora = _lora(case, config)
     optim = text(config, "optimizer")
     training = TrainingSpec(
