@@ -1,0 +1,61 @@
+"""When no plan fits, that is a result: the nearest plans and the smallest changes that help."""
+
+import pytest
+
+from planner.candidate import GIB
+from planner.search import SearchResult, search
+from tests.planner.requests import resolve
+
+
+@pytest.fixture(scope="module")
+def tight() -> SearchResult:
+    """70B with all its weights on eight 40 GB GPUs, without offload."""
+    return search(
+        resolve("llama-2-70b", "dgx-a100-40g", seq_len=4096, allow={"offload": False}, keep=5)
+    )
+
+
+def test_no_candidate_is_ranked_and_the_miss_is_told_in_bytes(tight: SearchResult) -> None:
+    """16 bytes a parameter over eight GPUs are 128 GiB of the 39 there are."""
+    assert tight.candidates == ()
+    assert tight.certificate.fitting == 0
+    assert tight.nothing_fits is not None
+    least = 69e9 * 16 / 8 - 40 * GIB
+    assert tight.nothing_fits.missing_bytes > 0.9 * least
+
+
+def test_the_nearest_plans_come_nearest_first(tight: SearchResult) -> None:
+    assert tight.nothing_fits is not None
+    totals = [c.memory.total_bytes for c in tight.nothing_fits.nearest]
+    assert totals == sorted(totals)
+    assert not any(c.fits for c in tight.nothing_fits.nearest)
+
+
+def test_every_change_offered_was_searched_and_fits(tight: SearchResult) -> None:
+    assert tight.nothing_fits is not None
+    assert tight.nothing_fits.changes
+    for change in tight.nothing_fits.changes:
+        assert change.candidate.fits
+        assert change.patch
+
+
+def test_the_node_count_offered_is_the_smallest_that_fits(tight: SearchResult) -> None:
+    assert tight.nothing_fits is not None
+    (nodes,) = [
+        c.patch["cluster"]["nodes"] for c in tight.nothing_fits.changes if "cluster" in c.patch
+    ]
+
+    def fits(count: int) -> bool:
+        asked = resolve(
+            "llama-2-70b", "dgx-a100-40g", nodes=count, seq_len=4096, allow={"offload": False}
+        )
+        return bool(search(asked).candidates)
+
+    assert fits(nodes)
+    assert not fits(nodes - 1)
+
+
+def test_offload_is_offered_where_it_was_forbidden(tight: SearchResult) -> None:
+    assert tight.nothing_fits is not None
+    patches = [c.patch for c in tight.nothing_fits.changes]
+    assert {"search": {"allow": {"offload": True}}} in patches
