@@ -122,6 +122,8 @@ class SearchOptions(Frozen):
     """expected divides the step time by the probability of fitting; prediction ignores the risk."""
     around: Plan | None = None
     """The user's own plan: it is scored, and the cheapest changes that improve it are listed."""
+    what_if: bool = False
+    """Also answer for one more node, half the bandwidth, twice the sequence."""
 
     @field_validator("software", mode="before")
     @classmethod

@@ -6,8 +6,8 @@ from typing import Any
 
 from cost_model.specs import Lora
 from planner.candidate import GIB, Candidate, candidate
+from planner.ranking import evaluate, rank
 from planner.request.request import Resolved
-from planner.search.ranking import evaluate, rank
 from planner.search.result import Change
 from planner.space.emptiness import has_plan
 

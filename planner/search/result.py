@@ -1,11 +1,12 @@
 """What a search returns: plain data, to be stored and shown."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from planner.candidate import Candidate
+from planner.explain import Around, WhatIf
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,12 @@ class SearchResult:
     candidates: tuple[Candidate, ...]
     certificate: Certificate
     nothing_fits: NothingFits | None = None
-    notes: tuple[str, ...] = ()
-    extras: dict[str, Any] = field(default_factory=dict)
+    baseline: Candidate | None = None
+    """The rule of thumb: TP until it fits, then PP, then DP."""
+    around: Around | None = None
+    """The user's own plan, where the request has one."""
+    what_if: tuple[WhatIf, ...] = ()
+    """How the answer changes with the world, where the request asks for it."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

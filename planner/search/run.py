@@ -7,12 +7,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from cost_model.plans import Plan, PlanTable
+from planner.baseline import rule_of_thumb
 from planner.candidate import Candidate, candidate
-from planner.explain import explain, explained
+from planner.explain import around, explain, explained, what_if
+from planner.ranking import Progress, evaluate, nearest, rank
 from planner.request.request import Resolved
 from planner.rules import Violation, World, violations
 from planner.search.changes import changes
-from planner.search.ranking import Progress, evaluate, nearest, rank
 from planner.search.result import Certificate, NothingFits, SearchResult
 
 NEAREST = 5
@@ -36,7 +37,15 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
         by_software=ranked.by_software,
         seconds=perf_counter() - started,
     )
-    return SearchResult(candidates, certificate, None if candidates else _nothing_fits(resolved))
+    options = resolved.search
+    return SearchResult(
+        candidates,
+        certificate,
+        nothing_fits=None if candidates else _nothing_fits(resolved),
+        baseline=rule_of_thumb(resolved) if candidates else None,
+        around=None if options.around is None else around(resolved, options.around),
+        what_if=what_if(resolved, candidates[0]) if candidates and options.what_if else (),
+    )
 
 
 def _candidates(world: World, table: PlanTable, first_rank: int) -> tuple[Candidate, ...]:

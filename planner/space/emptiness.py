@@ -165,6 +165,18 @@ def _single_problem(world: World, one: Restriction) -> Problem:
     return Problem(one.pointer, one.text, f"it breaks the rule {names}")
 
 
+def _pair_problems(world: World, first: Restriction, second: Restriction) -> list[Problem]:
+    both = _with([first, second])
+    told = _broken_by(world, both) or [
+        f"[{r.name}] {r.says}" for r in _blamed_rules(world, both)[:2]
+    ]
+    wanted = "; ".join(told) or "lift one of the two"
+    return [
+        Problem(one.pointer, f"{one.text} contradicts: {other.text}", wanted)
+        for one, other in ((first, second), (second, first))
+    ]
+
+
 def emptiness_problems(world: World, search: SearchOptions) -> list[Problem]:
     """Empty where at least one legal plan is left."""
     if has_plan(world, search):
@@ -177,10 +189,7 @@ def emptiness_problems(world: World, search: SearchOptions) -> list[Problem]:
         return [_single_problem(world, one) for one in alone]
     for first, second in combinations(given, 2):
         if not has_plan(world, _with([first, second])):
-            return [
-                Problem(first.pointer, f"{first.text} contradicts: {second.text}", "lift one"),
-                Problem(second.pointer, f"{second.text} contradicts: {first.text}", "lift one"),
-            ]
+            return _pair_problems(world, first, second)
     needed = list(given)
     for one in given:
         rest = [r for r in needed if r is not one]

@@ -22,8 +22,8 @@ from planner.objectives import (
     pareto_points,
 )
 from planner.request.request import Resolved
+from planner.rows import join, take
 from planner.rules import World
-from planner.search.rows import join, take
 from planner.space import Bound, enumerate_plans
 
 BLOCK = 16_384
@@ -146,6 +146,13 @@ def _kept(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
     scores = _timed(world, table, scores)
     punctual = meets_deadline(world, search, scores)
     return take(table, punctual), take(scores, punctual)
+
+
+def fitting_plans(resolved: Resolved) -> Iterator[tuple[PlanTable, Scores]]:
+    """All plans that fit, block by block, with their scores."""
+    for block in enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved)):
+        for part in blocks(block.table):
+            yield _kept(resolved, part)
 
 
 def rank(resolved: Resolved, progress: Progress | None = None) -> Ranked:
