@@ -9,9 +9,9 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from api import problems
+from api.http.body_limit import BodyLimitMiddleware
 from api.http.etag import ETagMiddleware
 from api.http.security import require_key
 from api.jobs import Jobs
@@ -60,7 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings or Settings.from_environment()
     problems.install(app)
     app.add_middleware(ETagMiddleware)
-    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=app.state.settings.max_body_bytes)
+    app.add_middleware(BodyLimitMiddleware, limit=app.state.settings.max_body_bytes)
     for router in ROUTERS:
         app.include_router(router, prefix="/v1", dependencies=[Depends(require_key)])
     for router in OPEN_ROUTERS:
@@ -86,6 +86,10 @@ def _document_problems(app: FastAPI) -> None:
             schemas["Problem"] = problem
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
+        for operations in schema.get("paths", {}).values():
+            for operation in operations.values():
+                if "422" in operation["responses"]:
+                    operation["responses"]["422"] = problem_responses(422)[422]
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

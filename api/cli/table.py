@@ -59,8 +59,6 @@ def print_result(console: Console, found: SearchResult, title: str, top: int) ->
             console.print(f"The nearest misses by {nothing.missing_bytes / GIB:.1f} GiB.")
         for change in nothing.changes:
             console.print(f"- {change.what}", highlight=False)
-    for note in found.notes:
-        console.print(f"Note: {note}", highlight=False)
     seen = found.certificate
     console.print(
         f"{seen.enumerated:,} combinations, {seen.legal:,} legal plans evaluated "

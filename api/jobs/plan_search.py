@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from dbos import DBOS
+from sqlalchemy.exc import SQLAlchemyError
 
 from api.jobs.names import PLAN_SEARCH
 from api.jobs.pool import Abandoned, WorkerDied
@@ -24,44 +25,60 @@ def plan_search(plan_id: str) -> str:
     return run_search(plan_id)
 
 
-@DBOS.step(name="run_search")
+def _database_failed(error: BaseException) -> bool:
+    return isinstance(error, SQLAlchemyError)
+
+
+@DBOS.step(name="run_search", retries_allowed=True, max_attempts=5, should_retry=_database_failed)
 def run_search(plan_id: str) -> str:
     """Searches in a process of the pool and keeps the result.
 
-    Runs at least once: after a crash it begins anew. The store keeps the first result alone.
+    Runs at least once: after a crash, or where the database failed, it begins anew. The store
+    keeps the first result alone.
     """
+    store = services().store
+    if store.start(plan_id):
+        try:
+            _search(plan_id)
+        except WorkerDied as error:
+            store.fail(plan_id, {"title": "The search process died", "detail": str(error)})
+        except Abandoned:
+            log.info("search %s was cancelled", plan_id)
+        except SQLAlchemyError:
+            raise
+        except Exception as error:  # a fault here must not leave the request running for ever
+            log.exception("search %s failed", plan_id)
+            detail = f"{type(error).__name__}: {error}"
+            store.fail(plan_id, {"title": "The search failed", "detail": detail})
+    return _status(plan_id)
+
+
+def _search(plan_id: str) -> None:
     store, pool = services().store, services().pool
-    if not store.start(plan_id):
-        return _status(plan_id)
     record = store.plan(plan_id)
     assert record is not None
     found: list[NewCandidate] = []
+    progress: dict[str, Any] | None = None
     reported = 0.0
 
     def wanted() -> bool:
         current = store.plan(plan_id)
         return current is not None and current.status == "running"
 
-    try:
-        for message in pool.run({"request": record.request}, wanted):
-            kind = message["kind"]
-            if kind == "progress" and time.monotonic() - reported >= REPORT_SECONDS:
+    for message in pool.run({"request": record.request}, wanted):
+        kind = message["kind"]
+        if kind == "progress":
+            progress = message["progress"]
+            if time.monotonic() - reported >= REPORT_SECONDS:
                 reported = time.monotonic()
-                if not store.report(plan_id, message["progress"]):
+                if not store.report(plan_id, progress):
                     raise Abandoned
-            elif kind == "candidate":
-                found.append(new_candidate(message["candidate"]))
-            elif kind == "done":
-                seen = message["result"]["certificate"]
-                last = {"evaluated": seen["evaluated"], "known": seen["legal"]}
-                store.succeed(plan_id, message["result"], found, last)
-            elif kind in {"refused", "error"}:
-                store.fail(plan_id, message["error"])
-    except WorkerDied as error:
-        store.fail(plan_id, {"title": "The search process died", "detail": str(error)})
-    except Abandoned:
-        log.info("search %s was cancelled", plan_id)
-    return _status(plan_id)
+        elif kind == "candidate":
+            found.append(new_candidate(message["candidate"]))
+        elif kind == "done":
+            store.succeed(plan_id, message["result"], found, progress)
+        else:
+            store.fail(plan_id, message["error"])
 
 
 def _status(plan_id: str) -> str:

@@ -19,6 +19,8 @@ from planner.request.pointers import problem_of
 
 log = logging.getLogger(__name__)
 
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+
 SHOWN = 3
 """Faults quoted in `detail`; `errors` lists all."""
 
@@ -53,12 +55,15 @@ def _invalid(request: Request, errors: list[dict[str, Any]]) -> JSONResponse:
 
 def _allowed_methods(request: Request) -> str:
     """Methods of all routes of the path; the router names those of the first one only."""
-    methods: set[str] = set()
-    for route in request.app.routes:
-        for method in getattr(route, "methods", None) or ():
-            if route.matches({**request.scope, "method": method})[0] == Match.FULL:
-                methods.add(method)
-    return ", ".join(sorted(methods))
+    found = [
+        method
+        for method in METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] == Match.FULL
+            for route in request.app.routes
+        )
+    ]
+    return ", ".join(found)
 
 
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:

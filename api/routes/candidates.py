@@ -1,5 +1,6 @@
 """The ranking of a request: pages of candidates, one in full, its config."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -12,6 +13,8 @@ from api.problems import problem_responses
 from api.schemas.candidates import CandidateDetail, CandidateItem, CandidatePage, links, summary
 from api.store import CandidateRecord, PlanRecord, Store
 from cost_model.plans import Plan
+from planner.candidate import Candidate
+from planner.explain import explain, memory_by_stage
 from planner.export import ds_config
 from planner.request import PlanRequest
 
@@ -58,11 +61,28 @@ def _candidate(store: Store, plan: PlanRecord, rank: int) -> CandidateRecord:
 def get_candidate(plan: PlanOf, store: StoreOf, rank: Rank) -> CandidateDetail:
     """Memory by category, stage and phase, step time by part, the run, and why it ranks here."""
     record = _candidate(store, plan, rank)
-    chosen = Plan.model_validate(record.plan)
+    one = _planned(record)
+    assert one is not None
+    best, following = (_planned(store.candidate(plan.id, other)) for other in (1, rank + 1))
+    world = PlanRequest.parse(plan.request).resolve().world
+    why = explain(one, best, following)
     return CandidateDetail.model_validate(
         record.prediction.detail
-        | {"plan": chosen, "summary": summary(chosen), "links": links(plan.id, rank)}
+        | {
+            "plan": one.plan,
+            "summary": summary(one.plan),
+            "stages": [asdict(stage) for stage in memory_by_stage(world, one.plan)],
+            "why": asdict(why),
+            "links": links(plan.id, rank),
+        }
     )
+
+
+def _planned(record: CandidateRecord | None) -> Candidate | None:
+    """The planner's candidate of what is stored."""
+    if record is None:
+        return None
+    return Candidate.from_json(record.prediction.detail | {"plan": record.plan})
 
 
 @router.get(

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
+from api.completion import completed
 from api.problems import problem_responses
 from api.routes.plans import EXAMPLE
 from api.schemas.candidates import summary
@@ -61,10 +62,15 @@ class Prediction(BaseModel):
     },
 )
 def predict(body: PredictRequest) -> Prediction:
-    """Answers also for a plan that breaks rules, and says which."""
-    predicted = predict_one(body.resolve(), body.plan).to_json()
+    """Answers also for a plan that breaks rules, and says which.
+
+    `dp`, `nodes` and `grad_accum` may be left out: they follow from the cluster and the batch.
+    """
+    resolved = body.resolve()
+    plan = completed(body.plan, resolved)
+    predicted = predict_one(resolved, plan).to_json()
     one = predicted["candidate"]
     one.pop("rank")
     return Prediction.model_validate(
-        one | {"summary": summary(body.plan), "violations": predicted["violations"]}
+        one | {"summary": summary(plan), "violations": predicted["violations"]}
     )

@@ -101,6 +101,10 @@ class CandidateDetail(BaseModel):
     run: dict[str, Any] | None
     """Steps, days, GPU-hours and cost of the token budget."""
     usd_per_step: float | None
+    stages: list[dict[str, Any]]
+    """Memory of every pipeline stage, by phase and category."""
+    why: dict[str, Any]
+    """What bounds the step and memory, and how it differs from the best and from the next."""
     links: CandidateLinks
 
 

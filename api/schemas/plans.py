@@ -47,8 +47,6 @@ class PlanResult(BaseModel):
     """The first of them; null where nothing fits."""
     nothing_fits: dict[str, Any] | None = None
     """The nearest plans, how many bytes they miss, and the changes that make one fit."""
-    notes: list[str] = []
-    extras: dict[str, Any] = {}
 
 
 class PlanResource(BaseModel):

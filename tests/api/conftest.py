@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from fastapi.testclient import TestClient
 
+from api.app import create_app
+from api.settings import Settings
 from api.store import Store, create_engine, migrate
 
 
@@ -14,3 +17,18 @@ def store(database_url: str) -> Iterator[Store]:
     migrate(engine)
     yield Store(engine)
     engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """The service on SQLite, with its jobs."""
+    settings = Settings(var=tmp_path_factory.mktemp("var"), max_body_bytes=100_000)
+    with TestClient(create_app(settings), raise_server_exceptions=False) as served:
+        yield served
+
+
+@pytest.fixture
+def client_on(database_url: str) -> Iterator[TestClient]:
+    """The service with its jobs, once on each kind of database."""
+    with TestClient(create_app(Settings(database_url=database_url))) as served:
+        yield served

@@ -1,6 +1,9 @@
 """Requests and candidates to test with."""
 
+import time
 from typing import Any
+
+from fastapi.testclient import TestClient
 
 from api.store import NewCandidate
 from api.store.records import PredictionRecord
@@ -42,3 +45,21 @@ def candidate(rank: int, **values: Any) -> NewCandidate:
         "detail": {"memory": {"capacity_bytes": 80.0 * 2**30}},
     }
     return NewCandidate(rank, plan, PredictionRecord(**(prediction | values)))
+
+
+def finished(client: TestClient, plan_id: str, seconds: float = 60) -> dict[str, Any]:
+    """The request once its search is done."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        plan: dict[str, Any] = client.get(f"/v1/plans/{plan_id}").json()
+        if plan["status"] not in {"queued", "running"}:
+            return plan
+        time.sleep(0.05)
+    raise TimeoutError(plan)
+
+
+def searched(client: TestClient, request: dict[str, Any]) -> dict[str, Any]:
+    """Posts a request and waits for its search."""
+    answer = client.post("/v1/plans", json=request)
+    assert answer.status_code == 202, answer.text
+    return finished(client, answer.json()["id"])
