@@ -33,12 +33,19 @@ class Gpu(Frozen):
     usd_per_hour: float | None = None
     source: str = ""
 
-    def peak_flops(self, precision: Literal["bf16", "fp16", "fp32"]) -> float:
-        """FLOP/s of a dense matrix product in the training precision.
+    def peak_flops(self, precision: Literal["bf16", "fp16", "fp32", "tf32", "fp8"]) -> float:
+        """FLOP/s of a dense matrix product in a number format.
 
-        fp32 means fp32: PyTorch leaves TF32 off for products unless told otherwise. bf16 falls
-        back to fp32 where there is no bf16 unit.
+        fp32 means fp32: PyTorch leaves TF32 off for products unless told otherwise. A format
+        without a unit of its own runs as the next wider one that has one: bf16 and TF32 as fp32,
+        fp8 as bf16.
         """
+        if precision == "fp8" and self.fp8_tflops is not None:
+            return self.fp8_tflops * 1e12
+        if precision == "tf32" and self.tf32_tflops is not None:
+            return self.tf32_tflops * 1e12
+        if precision == "fp8":
+            precision = "bf16"
         if precision == "bf16":
             return (self.bf16_tflops or self.fp32_tflops) * 1e12
         if precision == "fp16":

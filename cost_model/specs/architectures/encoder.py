@@ -29,6 +29,10 @@ class BertHeads:
     """The classifier has a dense layer of its own before its output (RoBERTa, ELECTRA)."""
     width: int | None = None
     """Width of the token prediction where it is not the hidden size."""
+    order_of_labels: bool = False
+    """The second task of pre-training has as many outputs as there are labels (ALBERT), not 2."""
+    second_bias: bool = True
+    """Untied, the output matrix has a bias of its own beside that of the prediction."""
 
     def __call__(self, c: Fields, stack: Stack, class_name: str) -> Head | None:
         """The head of the class named; None for classes that are not supported."""
@@ -42,7 +46,8 @@ class BertHeads:
         if class_name.endswith("ForMaskedLM"):
             return self._token_head(stack, 0)
         if class_name.endswith("ForPreTraining"):
-            return self._token_head(stack, dense + (stack.hidden + 1) * 2)
+            outputs = number_of_labels(c) if self.order_of_labels else 2
+            return self._token_head(stack, dense + (stack.hidden + 1) * outputs)
         if class_name.endswith("Model") and not class_name.endswith("LMHeadModel"):
             return Head(stack.final_params + (dense if self.pooled_model else 0))
         return None
@@ -61,7 +66,7 @@ class BertHeads:
         """Dense layer, norm and output matrix with its bias."""
         width = self.width or stack.hidden
         own = stack.hidden * width + width + 2 * width + stack.vocab
-        own += 0 if stack.tied else stack.vocab * width
+        own += 0 if stack.tied else stack.vocab * (width + self.second_bias)
         matmul = stack.hidden * width + stack.vocab * width
         return Head(stack.final_params + beside + own, matmul, stack.tied)
 
@@ -82,6 +87,7 @@ def bert_stack(
     final_norm: bool = False,
     embedding_norm: bool = True,
     spare_positions: int = 0,
+    types: bool = True,
 ) -> Stack:
     """Token, position and type tables with a norm, then the layers."""
     refuse_cross_attention(c)
@@ -89,8 +95,8 @@ def bert_stack(
     vocab = c.integer("vocab_size")
     width = hidden if embedded is None else embedded
     positions = c.integer("max_position_embeddings")
-    types = c.integer("type_vocab_size", null=0, minimum=0)
-    tables = (vocab + positions + types) * width + 2 * width * embedding_norm
+    kinds = c.integer("type_vocab_size", null=0, minimum=0) if types else 0
+    tables = (vocab + positions + kinds) * width + 2 * width * embedding_norm
     tables += (width + 1) * hidden if width != hidden else 0
     return Stack(
         hidden=hidden,
@@ -166,7 +172,11 @@ def electra(c: Fields) -> Stack:
             return super().__call__(c, stack, class_name)
 
     heads = ElectraHeads(
-        pooled_model=False, pooled_classes=False, dense_classifier=True, width=narrow
+        pooled_model=False,
+        pooled_classes=False,
+        dense_classifier=True,
+        width=narrow,
+        second_bias=False,
     )
     return bert_stack(c, heads, embedded=narrow)
 
@@ -187,7 +197,7 @@ def albert(c: Fields) -> Stack:
     own = bert_layers(c)[0]
     shared = own.model_copy(update={"tp_sharded_params": 0, "replicated_params": 0})
     layers = [own] * groups + [shared] * (count - groups)
-    heads = BertHeads(width=narrow)
+    heads = BertHeads(width=narrow, order_of_labels=True)
     stack = bert_stack(c, heads, layers=layers, embedded=narrow)
     if narrow == stack.hidden:  # the class projects even then
         stack = replace(stack, embedding_params=stack.embedding_params + (narrow + 1) * narrow)

@@ -103,7 +103,10 @@ def _bart(
     final_norm: bool,
     position: Position = "learned",
 ) -> Stack:
-    """BART's shape: biases throughout, layer norms; `positions` is the rows of each table."""
+    """BART's shape: biases throughout, layer norms; `positions` is the rows of each table.
+
+    Untied, encoder and decoder have token tables of their own beside the shared one.
+    """
     hidden = c.integer("d_model")
     vocab = c.integer("vocab_size")
     longest = c.integer("max_position_embeddings")
@@ -127,14 +130,15 @@ def _bart(
         )
 
     first = c.layers("encoder_layers")
-    tables = vocab + 2 * positions(longest)
+    tied = c.boolean("tie_word_embeddings")
+    tables = vocab * (1 if tied else 3) + 2 * positions(longest)
     return Stack(
         hidden=hidden,
         vocab=vocab,
         layers=[one(False)] * first + [one(True)] * c.layers("decoder_layers"),
         embedding_params=tables * hidden + 4 * hidden * embedding_norm,
         final_params=4 * hidden * final_norm,
-        tied=c.boolean("tie_word_embeddings"),
+        tied=tied,
         max_seq_len=longest,
         norm="layernorm",
         position=position,

@@ -42,7 +42,9 @@ def distilbert(c: Fields) -> Stack:
         dropout=c.number("dropout"),
         family="encoder",
         encoder_layers=count,
-        task=BertHeads(pooled_model=False, pooled_classes=False, dense_classifier=True),
+        task=BertHeads(
+            pooled_model=False, pooled_classes=False, dense_classifier=True, second_bias=False
+        ),
     )
 
 
@@ -50,7 +52,7 @@ def distilbert(c: Fields) -> Stack:
 def mpnet(c: Fields) -> Stack:
     """MPNet (arXiv 2004.09297): one table of relative positions for all layers."""
     heads = BertHeads(pooled_classes=False, dense_classifier=True)
-    stack = bert_stack(c, heads, spare_positions=2)
+    stack = bert_stack(c, heads, spare_positions=2, types=False)
     table = c.integer("relative_attention_num_buckets") * c.integer("num_attention_heads")
     return replace(stack, embedding_params=stack.embedding_params + table)
 
@@ -73,6 +75,8 @@ def deberta_v2(c: Fields) -> Stack:
             kinds = _position_kinds(c)
             extra = column(hidden, hidden, bias=True).sharded * len(kinds & {"c2p", "p2c"})
             one = one.model_copy(update={"tp_sharded_params": one.tp_sharded_params + extra})
+    norms = c.text("norm_rel_ebd", null="none").lower().split("|")
+    tables += 2 * hidden * ("layer_norm" in {name.strip() for name in norms})
     final = 0
     kernel = c.integer("conv_kernel_size", null=0, minimum=0)
     if kernel:
@@ -91,12 +95,11 @@ def deberta_v2(c: Fields) -> Stack:
 
 
 def _deberta_relative_table(c: Fields, hidden: int, positions: int) -> int:
-    """The table of relative positions, and its norm."""
+    """The table of relative positions."""
     reach = c.optional_integer("max_relative_positions", minimum=-1) or -1
     buckets = c.optional_integer("position_buckets", minimum=-1) or -1
     rows = 2 * (buckets if buckets > 0 else reach if reach > 0 else positions)
-    norms = c.text("norm_rel_ebd", null="none").lower().split("|")
-    return rows * hidden + (2 * hidden if "layer_norm" in {n.strip() for n in norms} else 0)
+    return rows * hidden
 
 
 def _position_kinds(c: Fields) -> set[str]:

@@ -20,8 +20,8 @@ def head(c: Fields, stack: Stack, class_name: str) -> Head | None:
         return language_head(stack)
     for end, (outputs, bias) in _classifiers(number_of_labels(c)).items():
         if class_name.endswith(end):
-            own = (stack.hidden + bias) * outputs
-            return Head(stack.final_params + own, stack.hidden * outputs)
+            width = stack.hidden if stack.head_width is None else stack.head_width
+            return Head(stack.final_params + (width + bias) * outputs, width * outputs)
     if class_name.endswith("Model") and not class_name.endswith("DoubleHeadsModel"):
         return Head(stack.final_params)
     return None

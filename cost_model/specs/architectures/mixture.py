@@ -65,8 +65,10 @@ def sparse_layers(c: Fields, i: int) -> bool:
 
 def routed_and_shared(c: Fields, i: int) -> Experts | None:
     """DeepSeek's naming: `n_routed_experts`, and `n_shared_experts` of the same width."""
-    if not sparse_layers(c, i):
-        return None
+    return _routed_and_shared(c) if sparse_layers(c, i) else None
+
+
+def _routed_and_shared(c: Fields) -> Experts:
     width = c.integer("moe_intermediate_size")
     shared = c.integer("n_shared_experts", null=0, minimum=0) * width
     return Experts(
@@ -216,9 +218,8 @@ def glm4_moe(c: Fields) -> Stack:
 @architecture("solar_open", "SolarOpenForCausalLM")
 def solar_open(c: Fields) -> Stack:
     """Solar Open: GLM-4.5's shape with experts in every layer."""
-    return grouped_decoder(
-        c, Style(qkv_bias=c.boolean("attention_bias")), experts=routed_and_shared
-    )
+    style = Style(qkv_bias=c.boolean("attention_bias"))
+    return grouped_decoder(c, style, experts=lambda c, _: _routed_and_shared(c))
 
 
 @architecture("dots1", "Dots1ForCausalLM")
@@ -295,7 +296,7 @@ def ernie_moe(c: Fields) -> Stack:
         )
         return Experts(moe, shared_bias=bias, extra=vector(moe.experts))
 
-    style = Style(qkv_bias=bias, out_bias=bias, mlp_bias=bias)
+    style = Style(qkv_bias=bias, out_bias=bias, mlp_bias=bias, head_bias=bias)
     return grouped_decoder(c, style, experts=experts)
 
 

@@ -42,9 +42,8 @@ def reason(model_type: str, class_name: str) -> str | None:
     """Why a model type, or the class named, is not supported; None where nothing is known."""
     if model_type in _REASONS:
         return _REASONS[model_type]
-    lowered = class_name.lower()
-    if any(word in lowered for word in ("mamba", "rwkv", "ssm", "hyena")):
+    if any(word in class_name for word in ("Mamba", "Rwkv", "RWKV", "SSM", "Hyena")):
         return _STATE_SPACE
-    if any(word in lowered for word in ("unet", "diffusion", "autoencoderkl", "transformer2d")):
+    if any(word in class_name for word in ("UNet", "Diffusion", "AutoencoderKL", "Transformer2D")):
         return _DIFFUSION
     return None

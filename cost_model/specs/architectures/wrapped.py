@@ -113,7 +113,7 @@ def mllama_text(c: Fields) -> Stack:
         layers=[_crossing(c, hidden, mlp) if i in crossing else plain for i in range(c.layers())],
         embedding_params=(vocab + 8) * hidden,
         final_params=hidden,
-        tied=c.boolean("tie_word_embeddings"),
+        tied=False,  # the two matrices differ in their rows
         max_seq_len=c.optional_integer("max_position_embeddings"),
         activation=c.text("hidden_act"),
     )
