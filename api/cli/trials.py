@@ -31,6 +31,10 @@ def dry_run(
     from trials.dryrun.result import DryRunFailure
     from trials.dryrun.run import dry_run as run
 
+    if not {"global_batch", "global_batch_tokens"} & request["training"].keys():
+        # A step's memory depends on accumulation alone: one micro-batch unless it is asked for.
+        plan = (plan or Plan()).model_copy(update={"grad_accum": (plan or Plan()).grad_accum})
+        request["training"]["global_batch"] = 1
     resolved = PredictRequest.parse(request | {"plan": plan or Plan()}).resolve()
     chosen = completed(plan or Plan(), resolved)
     try:

@@ -1,0 +1,65 @@
+"""One rank of one dry run: trains two steps and says what was alive when."""
+
+import time
+
+import torch
+
+from trials.dryrun.classify import Classifier
+from trials.dryrun.device import NAME
+from trials.dryrun.engine import fake_tensors, join_fake_world
+from trials.dryrun.result import DryRunTask, Moment, RankResult
+from trials.dryrun.states import tag_states
+from trials.dryrun.tracker import LiveBytes
+from trials.dryrun.trainer import plain_trainer
+from trials.model.transformer import parameter_count
+
+
+def run_rank(task: DryRunTask) -> RankResult:
+    """Two optimizer steps of one rank; the first allocates lazily, the second is every other."""
+    began = time.perf_counter()
+    accelerator = join_fake_world(task.plan.world_size, task.rank, task.gpu_bytes)
+    classify = Classifier(task.model, task.plan)
+    live = LiveBytes(classify)
+    accelerator.live_bytes = lambda: live.now[NAME]
+    with fake_tensors(), live:
+        trainer = plain_trainer(task)
+        tag_states(live, trainer.engine)
+        classify.shapes = {
+            torch.Size(getattr(p, "ds_shape", p.shape))
+            for p in trainer.engine.module.parameters()
+            if p.dim() > 1
+        }
+        for step in range(2):
+            for name, micro, run in trainer.phases():
+                classify.phase = name
+                live.enter(f"{name}/{micro}/{step}")
+                run()
+            classify.phase = "between"
+            live.enter(f"between/none/{step}")
+            tag_states(live, trainer.engine)
+        return RankResult(
+            rank=task.rank,
+            stage=task.rank * task.plan.pp // task.plan.world_size,
+            gpu=_moments(live, NAME),
+            host=_moments(live, "cpu"),
+            steady_bytes=live.now[NAME],
+            steady_categories=dict(live.by_category[NAME]),
+            parameters=parameter_count(trainer.engine.module),
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _moments(live: LiveBytes, device: str) -> tuple[Moment, ...]:
+    found = []
+    for key, peak in live.peaks[device].items():
+        phase, micro, step = key.split("/")
+        found.append(
+            Moment(
+                phase=phase,
+                micro_batch=micro,
+                step=int(step),
+                total_bytes=peak.total,
+                categories={k: v for k, v in peak.categories.items() if v},
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,124 @@
+"""Runs the dry run of a plan: a child process for each rank that can be the fullest."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cost_model.memory import detail
+from cost_model.plans import Plan
+from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
+from planner.export import ds_config
+from trials.dryrun.result import GIB, DryRunFailure, DryRunResult, DryRunTask, RankResult
+
+TIME_LIMIT_S = 600.0
+
+NOT_SEEN = (
+    "Allocated bytes only: what the caching allocator reserves beyond them, the CUDA context, "
+    "NCCL and cuBLAS workspaces are in the cost model's total, not in the dry run.",
+)
+
+
+def dry_run(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    training: TrainingSpec,
+    plan: Plan,
+    *,
+    stages: Sequence[int] | None = None,
+    config: dict[str, Any] | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> DryRunResult:
+    """The exported config of a plan in the real engine, on fake tensors.
+
+    stages: pipeline stages to run, by default the first and the last, one of which is the
+    fullest. config: a ds_config to run instead of the exported one. Raises DryRunFailure where
+    the engine refuses the config, the model cannot be built, or the time limit passes.
+    """
+    began = time.monotonic()
+    ran = stages if stages is not None else sorted({0, plan.pp - 1})
+    ranks_per_stage = plan.world_size // plan.pp
+    results = []
+    for stage in ran:
+        left = time_limit_s - (time.monotonic() - began)
+        task = DryRunTask(
+            model=model,
+            training=training,
+            plan=plan,
+            ds_config=config or ds_config(model, cluster, training, plan),
+            rank=stage * ranks_per_stage,
+            gpu_bytes=int(cluster.node.gpu.memory_gib * GIB),
+        )
+        results.append(_in_child(task, left))
+    worst = max(results, key=lambda r: r.peak.total_bytes)
+    return DryRunResult(
+        ranks=tuple(results),
+        predicted=predicted(model, cluster, training, plan, worst.stage),
+        seconds=time.monotonic() - began,
+        notes=NOT_SEEN,
+    )
+
+
+def predicted(
+    model: ModelSpec, cluster: ClusterSpec, training: TrainingSpec, plan: Plan, stage: int
+) -> dict[str, Any]:
+    """What the cost model says of one stage, in the terms of the dry run; allocated GiB."""
+    found = detail(model, cluster, training, plan)
+    mine = [m for m in found.moments if m.stage == stage]
+    peak = max(mine, key=lambda m: m.allocated)
+    phases: dict[str, float] = {}
+    for moment in mine:
+        phases[moment.phase] = max(phases.get(moment.phase, 0.0), moment.allocated / GIB)
+    outside = ("fragmentation", "framework")
+    return {
+        "peak_allocated_gib": peak.allocated / GIB,
+        "phases": phases,
+        "categories": {
+            k: v / GIB for k, v in sorted(peak.categories.items()) if v and k not in outside
+        },
+        "total_gib": peak.total / GIB,
+        "not_in_dry_run_gib": {k: peak.categories[k] / GIB for k in outside},
+    }
+
+
+def _in_child(task: DryRunTask, time_limit_s: float) -> RankResult:
+    with tempfile.TemporaryDirectory(prefix="meshwright-dry-run-") as folder:
+        task_path, result_path = Path(folder, "task.json"), Path(folder, "result.json")
+        task_path.write_text(task.model_dump_json(), "utf-8")
+        command = [sys.executable, "-m", "trials.dryrun.child", str(task_path), str(result_path)]
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = child.communicate(timeout=max(time_limit_s, 0.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            raise DryRunFailure("timeout", f"no result in {time_limit_s:.0f} s") from None
+        if not result_path.exists():
+            last = "\n".join(output.strip().splitlines()[-5:])
+            raise DryRunFailure("crashed", f"exit code {child.returncode}: {last}")
+        outcome = json.loads(result_path.read_text("utf-8"))
+    if "error" in outcome:
+        raise DryRunFailure(outcome["error"]["kind"], outcome["error"]["message"])
+    return RankResult.model_validate(outcome["result"])
+
+
+def _environment() -> dict[str, str]:
+    """This environment with the accelerator fixed and a single thread: nothing is computed."""
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
+    fixed = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    return {**os.environ, **fixed, "DEEPSPEED_LOG_LEVEL": "error"}

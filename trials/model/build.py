@@ -1,0 +1,85 @@
+"""How a model is built: its geometry, the techniques that the plan asks for, this rank's place."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cost_model.plans import Plan, Recompute, Software
+from cost_model.specs import AttentionKernel, Lora, ModelSpec, TrainingSpec
+from trials.parallel.mesh import Mesh
+
+if TYPE_CHECKING:
+    from trials.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Build:
+    """Everything that the modules of a model need to know."""
+
+    model: ModelSpec
+    mesh: Mesh = field(default_factory=Mesh)
+    attention: AttentionKernel = "sdpa"
+    fused_norm: bool = False
+    dropout: float = 0.0
+    recompute: Recompute = Recompute.NONE
+    recompute_layers: int = -1
+    """How many layers of this rank's stage are recomputed, the first ones; -1 is all."""
+    deepspeed_checkpointing: bool = False
+    """Through deepspeed.checkpointing, which can partition and offload the kept inputs."""
+    chunked_loss: bool = False
+    sequence_parallel: bool = False
+    ep: int = 1
+    capacity_factor: float = 0.0
+    """Tokens an expert takes over its fair share; 0 is dropless."""
+    lora: Lora | None = None
+
+    @property
+    def shards_sequence(self) -> bool:
+        """Whether norms and residuals see a shard of the sequence (over the TP ranks)."""
+        return self.sequence_parallel and self.mesh.tp.size > 1
+
+    @property
+    def deepspeed_experts(self) -> bool:
+        """Whether experts are DeepSpeed's layer (expert parallel, or with a capacity)."""
+        return self.ep > 1 or self.capacity_factor > 0
+
+    @classmethod
+    def of_plan(
+        cls, model: ModelSpec, training: TrainingSpec, plan: Plan, mesh: Mesh | None = None
+    ) -> "Build":
+        """The build that a plan asks for."""
+        return cls(
+            model=model,
+            mesh=mesh or Mesh(),
+            attention=training.attention,
+            fused_norm=training.fused_norm,
+            dropout=training.dropout,
+            recompute=plan.recompute,
+            recompute_layers=plan.recompute_layers,
+            deepspeed_checkpointing=plan.partition_activations or plan.cpu_checkpointing,
+            chunked_loss=plan.chunked_loss,
+            sequence_parallel=plan.sequence_parallel,
+            ep=plan.ep,
+            capacity_factor=plan.capacity_factor,
+            lora=training.lora,
+        )
+
+
+def own_tensor_parallel(software: Software) -> bool:
+    """Whether tensor parallelism is in the layers; DeepSpeed's engine else cuts them (AutoTP)."""
+    return software is not Software.DEEPSPEED
+
+
+def build_model(build: Build, *, seed: int | None = None) -> "Transformer":
+    """The model of this rank on the current default device and dtype.
+
+    With a seed, weights are drawn so that every layout of the same model starts from the same
+    values: each rank draws the whole matrix and keeps its part. Without one they are left
+    uninitialised. Raises UnsupportedModel for a geometry that is not built here.
+    """
+    from trials.model.init import initialise
+    from trials.model.transformer import Transformer
+
+    model = Transformer(build)
+    if seed is not None:
+        initialise(model, seed)
+    return model

@@ -1,0 +1,74 @@
+"""What follows the last layer: norm, output matrix, loss."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from trials.model.build import Build
+from trials.model.norms import norm
+from trials.parallel.tensor import copy_to, gather_sequence, mark_sharded
+from trials.parallel.vocab import padded_vocab, vocab_parallel_cross_entropy
+
+CHUNK_TOKENS = 1024
+"""Tokens whose logits exist at once where the loss is computed in chunks."""
+
+
+class Head(nn.Module):
+    """Hidden states to the mean loss over this rank's tokens.
+
+    `table` is the token table where the weights are tied, else the head has its own matrix.
+    """
+
+    def __init__(self, build: Build, table: nn.Parameter | None = None):
+        super().__init__()
+        model, tp = build.model, build.mesh.tp
+        self.build = build
+        rest = model.head_params
+        own = 0 if model.tied_embeddings else model.hidden * model.vocab
+        rest -= own
+        vectors = 2 if model.norm == "layernorm" and rest >= 2 * model.hidden else 1
+        vectors = vectors if rest >= model.hidden else 0
+        self.norm = norm(build, model.hidden, vectors) if vectors else None
+        rest -= vectors * model.hidden
+        if table is None:
+            table = nn.Parameter(
+                torch.empty(padded_vocab(model.vocab, tp) // tp.size, model.hidden)
+            )
+            mark_sharded(table, tp, 0)
+        self.weight = table
+        self.unmodelled = nn.Parameter(torch.empty(rest)) if rest > 0 else None
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        """x: [b, s, hidden] (a shard under sequence parallelism), labels: [b, s]."""
+        if self.norm is not None:
+            x = self.norm(x)
+        tp = self.build.mesh.tp
+        x = gather_sequence(x, tp, reduce=True) if self.build.shards_sequence else copy_to(x, tp)
+        x, labels = x.flatten(0, 1), labels.flatten()
+        if self.build.chunked_loss:
+            loss = self._in_chunks(x, labels)
+        elif tp.size == 1:
+            loss = functional.cross_entropy(functional.linear(x, self.weight).float(), labels)
+        else:
+            loss = self._losses(x, labels).mean()
+        if self.unmodelled is not None:
+            loss = loss + 0.0 * self.unmodelled.sum()
+        return loss
+
+    def _losses(self, x: Tensor, labels: Tensor) -> Tensor:
+        tp = self.build.mesh.tp
+        logits = functional.linear(x, self.weight)
+        padding = padded_vocab(self.build.model.vocab, tp) - self.build.model.vocab
+        if padding and tp.rank == tp.size - 1:
+            logits[..., -padding:] = torch.finfo(logits.dtype).min
+        return vocab_parallel_cross_entropy(logits, labels, tp)
+
+    def _in_chunks(self, x: Tensor, labels: Tensor) -> Tensor:
+        total = x.new_zeros((), dtype=torch.float32)
+        for part, truth in zip(x.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS), strict=True):
+            total = total + checkpoint(self._chunk_sum, part, truth, use_reentrant=False)
+        return total / labels.numel()
+
+    def _chunk_sum(self, x: Tensor, labels: Tensor) -> Tensor:
+        return self._losses(x, labels).sum()

@@ -1,0 +1,51 @@
+"""The whole model on one pipeline stage: embedding, layers, head."""
+
+from torch import Tensor, nn
+
+from trials.model.block import Block
+from trials.model.build import Build
+from trials.model.embedding import Embedding
+from trials.model.head import Head
+from trials.model.positions import Positions
+from trials.model.recompute import run_layers
+from trials.model.unsupported import UnsupportedModel
+from trials.parallel.tensor import sum_sequence_parallel_grads
+
+
+class Transformer(nn.Module):
+    """Token ids and labels to the loss. Parameters are as many as the ModelSpec says."""
+
+    def __init__(self, build: Build):
+        super().__init__()
+        model = build.model
+        if model.family == "encoder_decoder":
+            raise UnsupportedModel("encoder-decoder models are not built in trials")
+        self.build = build
+        self.positions = Positions()
+        self.embedding = Embedding(build)
+        self.layers = nn.ModuleList(
+            Block(build, model.kinds[kind], self.positions) for kind in model.layer_pattern
+        )
+        table = self.embedding.embed_tokens.weight if model.tied_embeddings else None
+        self.head = Head(build, table)  # type: ignore[arg-type]
+        if build.lora is not None:
+            freeze_base(self)
+        sum_sequence_parallel_grads(self, build.mesh.tp)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """ids and labels: [b, s], this rank's shard of the sequence; returns the mean loss."""
+        x = self.embedding(ids)
+        x = run_layers(self.build, self.layers, x)
+        loss: Tensor = self.head(x, labels)
+        return loss
+
+
+def freeze_base(model: nn.Module) -> None:
+    """Only adapters are trained: everything else needs no gradient."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(".lora_a." in name or ".lora_b." in name)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Parameters, tied ones once, at their whole shape where ZeRO-3 has partitioned them."""
+    return sum(int(getattr(p, "ds_numel", p.numel())) for p in model.parameters())

@@ -1,0 +1,1 @@
+"""Techniques that split one model over ranks, a file for each."""

@@ -1,0 +1,108 @@
+"""Ring attention: keys and values travel around the ranks of the context axis.
+
+Each rank holds a shard of the sequence; partial results are merged by their log-sums
+(arXiv 2310.01889, section 3; the merge is that of arXiv 2205.14135, section 3.1).
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trials.parallel.mesh import Axis
+
+
+def _pass_on(tensors: tuple[Tensor, ...], axis: Axis) -> tuple[Tensor, ...]:
+    """Sends to the next rank of the ring what the previous one sends here."""
+    after = axis.ranks[(axis.rank + 1) % axis.size]
+    before = axis.ranks[(axis.rank - 1) % axis.size]
+    arrived = tuple(torch.empty_like(t) for t in tensors)
+    ops = [dist.P2POp(dist.isend, t, after, axis.group) for t in tensors]
+    ops += [dist.P2POp(dist.irecv, t, before, axis.group) for t in arrived]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    return arrived
+
+
+def _sees(rank: int, source: int, causal: bool) -> str:
+    """How queries of shard `rank` see the keys of shard `source`."""
+    if not causal or source < rank:
+        return "all"
+    return "diagonal" if source == rank else "none"
+
+
+def _scores(q: Tensor, k: Tensor, seen: str) -> Tensor:
+    scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+    if seen == "diagonal":
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return scores
+
+
+def _grouped(k: Tensor, heads: int) -> Tensor:
+    return k.repeat_interleave(heads // k.shape[1], dim=1) if k.shape[1] != heads else k
+
+
+def _ungrouped(grad: Tensor, kv_heads: int) -> Tensor:
+    return grad.unflatten(1, (kv_heads, -1)).sum(2) if grad.shape[1] != kv_heads else grad
+
+
+class _Ring(torch.autograd.Function):
+    """Blocks of scores exist one at a time; the backward pass goes around once more."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, axis: Axis, causal: bool) -> Tensor:
+        heads = q.shape[1]
+        total = q.new_zeros((*q.shape[:-1], v.shape[-1]), dtype=torch.float32)
+        norm = q.new_full(q.shape[:-1], float("-inf"), dtype=torch.float32)
+        key, value = k.contiguous(), v.contiguous()
+        for step in range(axis.size):
+            source = (axis.rank - step) % axis.size
+            seen = _sees(axis.rank, source, causal)
+            if seen != "none":
+                scores = _scores(q, _grouped(key, heads), seen)
+                here = scores.logsumexp(-1)
+                out = (scores - here.unsqueeze(-1)).exp().to(q.dtype) @ _grouped(value, heads)
+                both = torch.logaddexp(norm, here)
+                old, new = (norm - both).exp(), (here - both).exp()
+                total = total * old.unsqueeze(-1) + out.float() * new.unsqueeze(-1)
+                norm = both
+            if step + 1 < axis.size:
+                key, value = _pass_on((key, value), axis)
+        result = total.to(q.dtype)
+        ctx.save_for_backward(q, k, v, result, norm)
+        ctx.axis, ctx.causal = axis, causal
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        q, k, v, result, norm = ctx.saved_tensors
+        axis: Axis = ctx.axis
+        heads, kv_heads = q.shape[1], k.shape[1]
+        scale = q.shape[-1] ** -0.5
+        delta = (grad.float() * result.float()).sum(-1, keepdim=True)
+        grad_q = torch.zeros_like(q, dtype=torch.float32)
+        key, value = k.contiguous(), v.contiguous()
+        # The gradients of a shard travel with it and are home after a full turn.
+        grad_k = torch.zeros_like(k, dtype=torch.float32)
+        grad_v = torch.zeros_like(v, dtype=torch.float32)
+        for step in range(axis.size):
+            source = (axis.rank - step) % axis.size
+            seen = _sees(axis.rank, source, ctx.causal)
+            if seen != "none":
+                wide_k, wide_v = _grouped(key, heads), _grouped(value, heads)
+                shares = (_scores(q, wide_k, seen) - norm.unsqueeze(-1)).exp()
+                grad_v += _ungrouped(shares.transpose(-1, -2) @ grad.float(), kv_heads)
+                inner = grad.float() @ wide_v.float().transpose(-1, -2)
+                grad_scores = shares * (inner - delta) * scale
+                grad_q += grad_scores @ wide_k.float()
+                grad_k += _ungrouped(grad_scores.transpose(-1, -2) @ q.float(), kv_heads)
+            key, value, grad_k, grad_v = _pass_on((key, value, grad_k, grad_v), axis)
+        return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), None, None
+
+
+def ring_attention(q: Tensor, k: Tensor, v: Tensor, axis: Axis, *, causal: bool) -> Tensor:
+    """Attention over the whole sequence of which each rank holds a shard [b, heads, s / cp, d]."""
+    out: Tensor = _Ring.apply(q, k, v, axis, causal)
+    return out
