@@ -38,7 +38,7 @@ def main() -> None:
     rows = [r for r in read if isinstance(r, Row)]
     skipped = [r for r in read if isinstance(r, Skipped)]
     if args.out_of_fold:
-        from tests.benchmarks.folds import ask_out_of_fold
+        from tests.benchmarks.fitting.held_out import ask_out_of_fold
 
         answers = ask_out_of_fold(rows, console)
     else:

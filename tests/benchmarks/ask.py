@@ -37,7 +37,7 @@ class Answers:
 def _groups(rows: Sequence[Row]) -> list[npt.NDArray[np.int64]]:
     found: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
-        found[(row.model, row.cluster, row.training)].append(i)
+        found[row.group].append(i)
     return [np.asarray(indices, dtype=np.int64) for indices in found.values()]
 
 

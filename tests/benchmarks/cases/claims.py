@@ -32,7 +32,7 @@ def _outcome(words: str) -> Outcome | None:
     """The outcome that a text begins with."""
     for outcome in ("oom_gpu", "oom_host", "oom", "fits"):
         if words.lower().startswith(outcome):
-            return outcome  # type: ignore[return-value]
+            return outcome
     return None
 
 

@@ -40,6 +40,8 @@ RULES: dict[str, str] = {
     " half of the layers costs",
     "third_party_3d": "other frameworks with tensor and pipeline parallelism hold what Megatron"
     " holds",
+    "plain_pytorch_3d": "a 3D-parallel code in plain PyTorch modules holds what DeepSpeed's"
+    " pipeline holds: gathered logits, unfused norms, 16-bit gradients",
     "unknown_software": "framework not recognised: judged by its parallelism",
     "zero_of_software": "the sharding that this software uses by default",
     "nemo_distributed_adam": "NeMo without model parallelism runs its distributed fused Adam",

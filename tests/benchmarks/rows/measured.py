@@ -136,8 +136,8 @@ def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, Memo
     value = raw.number("peak_mem_gb")
     notes, framework = raw.notes.lower(), raw.text("framework").lower()
     # A compiler that shards states as it sees fit leaves no stated memory to compare with.
-    unknown = re.search(r"alpa|parax", framework) and not raw.text("zero_stage")
-    unknown = unknown or raw.number("oom") == 1 or re.search(_NO_MEMORY, notes)
+    compiled = re.search(r"alpa|parax", framework) and not raw.text("zero_stage")
+    unknown = bool(compiled or raw.number("oom") == 1 or re.search(_NO_MEMORY, notes))
     if unknown or not value or value <= 0:
         return None, "allocated", "worst"
     if "litgpt" in framework:

@@ -45,6 +45,14 @@ class Row:
         return self.plan.world_size
 
     @property
+    def group(self) -> tuple[ModelSpec, ClusterSpec, TrainingSpec]:
+        """Rows of equal group can be asked in one call: only the plan differs.
+
+        The batch is part of the plan; the training's own copy of it does not count.
+        """
+        return self.model, self.cluster, self.training.model_copy(update={"global_batch": 1})
+
+    @property
     def family(self) -> str:
         """Rows of equal hidden size and style: what cross-validation holds out together."""
         style = "gated" if self.model.activation == "silu" else "plain"

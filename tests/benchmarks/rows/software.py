@@ -31,6 +31,9 @@ def software_of(  # noqa: PLR0911 - one line a spelling
         return Software.FSDP if raw.arguments.get("use-megatron-fsdp") else Software.MEGATRON
     if re.search(_FSDP, name):
         return Software.FSDP
+    if "aa-scaling" in name:
+        ledger.assume("plain_pytorch_3d")
+        return Software.DEEPSPEED_PIPELINE
     if re.search(_THIRD_PARTY_3D, name):
         ledger.assume("third_party_3d")
         if zero3 and tp == pp == 1:

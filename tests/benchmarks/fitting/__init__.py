@@ -1,0 +1,1 @@
+"""Fits the coefficients of the cost model to measured rows, and says how well they carry over."""

@@ -1,0 +1,55 @@
+"""Answers for rows from coefficients that never saw their model family."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from cost_model.calibration import Coefficients
+from cost_model.plans import Floats
+from tests.benchmarks.ask import Answers, ask
+from tests.benchmarks.fitting.folds import solved, time_folds
+from tests.benchmarks.fitting.step_times import StepTimes
+from tests.benchmarks.rows import Row
+
+Solution = tuple[StepTimes, Floats, Floats, Floats]
+
+
+def ask_out_of_fold(
+    rows: Sequence[Row],
+    console: Console | None = None,
+    *,
+    iterations: int = 2,
+    solution: Solution | None = None,
+) -> Answers:
+    """Answers in the order of the rows, each family from the coefficients fitted without it.
+
+    Step time only: the memory model's figures are those of the software's source code, not fitted
+    to a family. iterations: of the fit to all rows that the folds start from, unless it is given
+    as `solution`.
+    """
+    at = solution or solved(rows, Coefficients.default(), iterations)
+    if console is not None:
+        console.print(f"fitted {len(at[0].parameters)} figures to {len(at[0].rows)} step times")
+    parts = [(f.rows, ask([rows[i] for i in f.rows], f.coefficients)) for f in time_folds(rows, at)]
+    joined: dict[str, object] = {}
+    for field in fields(Answers):
+        values = [(where, getattr(answers, field.name)) for where, answers in parts]
+        if isinstance(values[0][1], dict):
+            names = {name for _, value in values for name in value}
+            joined[field.name] = {
+                name: _scattered(len(rows), [(w, v[name]) for w, v in values if name in v])
+                for name in sorted(names)
+            }
+        else:
+            joined[field.name] = _scattered(len(rows), values)
+    return Answers(**joined)  # type: ignore[arg-type]
+
+
+def _scattered(n: int, parts: Sequence[tuple[Any, Any]]) -> Any:
+    out = np.zeros(n, dtype=parts[0][1].dtype)
+    for where, values in parts:
+        out[where] = values
+    return out

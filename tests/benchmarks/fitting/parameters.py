@@ -1,0 +1,125 @@
+"""Which coefficients of the step-time model are free, between what bounds, and what is expected.
+
+A parameter is one physical figure; it may stand at several places of the file (the same GPU sold
+with 40 and 80 GB). Expected values and their spread keep figures that the data hardly sees from
+running away: where a GPU type or a link has no rows, its parameter stays where it is expected.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cost_model.calibration import Coefficients
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One free figure."""
+
+    places: tuple[tuple[str, str, str], ...]
+    """(group, key, field) in the coefficients: ("gpus", "a100-80g-sxm", "gemm_efficiency")."""
+    low: float
+    high: float
+    expected: float
+    """What one would say before seeing any row."""
+    spread: float
+    """Standard deviation of the logarithm around the expectation."""
+
+    @property
+    def name(self) -> str:
+        """Its first place."""
+        return "/".join(self.places[0])
+
+
+_GPU_CLASSES: tuple[tuple[str, str | None], ...] = (
+    (r"a100|a800", "ampere"),
+    (r"v100", "volta"),
+    (r"h100|h800|h200|gh200", "hopper"),
+    (r"b200", "blackwell"),
+    (r"t4", "turing"),
+    (r"a10g|l4|4090", None),
+)
+"""GPU types that share their silicon, and the architecture whose default they set."""
+
+Limits = tuple[str, float, float, float, float]
+"""Field, lowest, highest, expected, spread of the logarithm."""
+
+_GPU_FIELDS: tuple[Limits, ...] = (
+    ("gemm_efficiency", 0.15, 0.98, 0.75, 0.15),
+    ("memory_efficiency", 0.30, 0.98, 0.75, 0.12),
+    ("flash1_efficiency", 0.10, 0.90, 0.36, 0.25),
+    ("flash2_efficiency", 0.10, 0.95, 0.50, 0.25),
+    ("flash_backward_ratio", 0.40, 1.20, 0.80, 0.15),
+    ("kernel_overhead_us", 0.50, 12.0, 2.0, 0.50),
+)
+_LINK_FIELDS: tuple[Limits, ...] = (
+    ("efficiency", 0.03, 0.98, 0.65, 0.25),
+    ("base_us", 2.0, 120.0, 30.0, 0.50),
+)
+_NETWORK_FIELDS: tuple[Limits, ...] = (
+    ("efficiency", 0.03, 0.98, 0.60, 0.35),
+    ("hop_us", 0.2, 60.0, 4.0, 0.70),
+)
+_SOFTWARE_FIELDS: tuple[Limits, ...] = (
+    ("host_us", 2.0, 120.0, 15.0, 0.60),
+    ("host_backward_ratio", 0.2, 3.0, 0.9, 0.30),
+    ("comm_host_us", 1.0, 400.0, 40.0, 0.60),
+    ("zero3_host_us", 5.0, 1500.0, 150.0, 0.60),
+    ("micro_batch_ms", 0.05, 30.0, 1.5, 0.80),
+    ("step_ms", 0.5, 200.0, 6.0, 0.80),
+    ("dp_overlap", 0.05, 1.0, 0.7, 0.40),
+)
+
+
+def document(coefficients: Coefficients) -> dict[str, Any]:
+    """The coefficients as the nested document they are shipped as."""
+    found: dict[str, Any] = json.loads(coefficients.model_dump_json())
+    return found
+
+
+def free_parameters(coefficients: Coefficients) -> list[Parameter]:
+    """Every figure that rows can move, present in the coefficients and above zero."""
+    doc = document(coefficients)
+    found: list[Parameter] = []
+
+    def add(places: Sequence[tuple[str, str]], limits: Limits) -> None:
+        name, low, high, expected, spread = limits
+        at = tuple((g, k, name) for g, k in places if doc[g][k].get(name, 0) > 0)
+        if at:
+            found.append(Parameter(at, low, high, expected, spread))
+
+    for pattern, architecture in _GPU_CLASSES:
+        places = [("gpus", n) for n in doc["gpus"] if re.match(pattern, n)]
+        if architecture in doc["architectures"]:
+            places.append(("architectures", str(architecture)))
+        for limits in _GPU_FIELDS:
+            if places:
+                add(places, limits)
+    for group, fields in (
+        ("links", _LINK_FIELDS),
+        ("networks", _NETWORK_FIELDS),
+        ("software", _SOFTWARE_FIELDS),
+    ):
+        for key in doc[group]:
+            for limits in fields:
+                add([(group, key)], limits)
+    return found
+
+
+def value(doc: dict[str, Any], parameter: Parameter) -> float:
+    """The parameter's figure in a document."""
+    group, key, name = parameter.places[0]
+    return float(doc[group][key][name])
+
+
+def with_values(
+    doc: dict[str, Any], parameters: Sequence[Parameter], values: Sequence[float]
+) -> Coefficients:
+    """The coefficients of a document with the parameters at these values."""
+    changed: dict[str, Any] = json.loads(json.dumps(doc))
+    for parameter, figure in zip(parameters, values, strict=True):
+        for group, key, name in parameter.places:
+            changed[group][key][name] = float(figure)
+    return Coefficients.model_validate(changed)
