@@ -1,65 +1,78 @@
 """The practitioner's rule of thumb, as a named baseline for the exact search."""
 
-from dataclasses import replace
-
 import numpy as np
 
-from cost_model.plans import Plan, Recompute, Software
+from cost_model.plans import Ints, PlanTable, Recompute, Software
 from planner.candidate import Candidate, candidate
-from planner.ranking import evaluate, fitting_plans
+from planner.objectives import Scores
+from planner.ranking import evaluate
 from planner.request.request import Resolved
+from planner.rows import join
 
-ORDER = (Software.MEGATRON_DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.DEEPSPEED)
+CUSTOM = {
+    "sp": 1,
+    "cp": 1,
+    "hpz": 1,
+    "vpp": 1,
+    "recompute": int(Recompute.FULL),
+    "offload_optimizer": 0,
+    "offload_param": 0,
+    "chunked_loss": 0,
+    "partition_activations": 0,
+    "cpu_checkpointing": 0,
+}
+"""What the rule does not touch; a value that the request fixes goes first."""
+
+SOFTWARE_ORDER = {
+    int(Software.MEGATRON_DEEPSPEED): 0,
+    int(Software.MEGATRON): 1,
+    int(Software.DEEPSPEED_PIPELINE): 2,
+    int(Software.DEEPSPEED): 3,
+    int(Software.FSDP): 4,
+}
+"""Where tensor parallelism and stages go together first."""
 
 
-def rule_of_thumb(resolved: Resolved) -> Candidate | None:
-    """TP until it fits, then PP, then DP with the rest; None where no such plan fits.
+class RuleOfThumb:
+    """TP until it fits, then PP, then DP with the rest.
 
     As practitioners state it: tensor parallelism within the node as far as memory demands, then
     pipeline stages, then data parallelism over all GPUs; ZeRO 1, full recompute, no offload, the
-    largest micro-batch that fits. Where the model cannot be built that way (experts, adapters),
-    the smallest ZeRO stage that fits takes the place of stages.
+    largest micro-batch that fits. It watches the search go by and picks its plan from the plans
+    that fit.
     """
-    usual = {
-        "nodes": resolved.cluster.nodes,
-        "sp": 1,
-        "cp": 1,
-        "recompute": Recompute.FULL,
-        "hpz": 1,
-        "chunked_loss": False,
-        "partition_activations": False,
-        "cpu_checkpointing": False,
-    }
-    no_offload = resolved.search.allow.model_copy(update={"offload": False})
-    search = resolved.search.model_copy(
-        update={"fixed": usual | resolved.search.fixed, "allow": no_offload}
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.found: list[PlanTable] = []
+
+    def observe(self, table: PlanTable, scores: Scores) -> None:
+        """Takes note of a block of fitting plans."""
+        del scores
+        fixed = self.resolved.search.fixed
+        mask = table.nodes == fixed.get("nodes", self.resolved.cluster.nodes)
+        for name, value in CUSTOM.items():
+            if name not in fixed:
+                mask &= getattr(table, name) == value
+        rows = np.flatnonzero(mask)
+        if len(rows):
+            picked = table.take(rows)
+            self.found.append(picked.take(_order(picked)[:1]))
+
+    def best(self) -> Candidate | None:
+        """The rule's plan, or None where no plan of its kind fits."""
+        if not self.found:
+            return None
+        table = join(self.found)
+        table = table.take(_order(table)[:1])
+        world = self.resolved.world
+        return candidate(world, table, evaluate(world, table), 0)
+
+
+def _order(table: PlanTable) -> Ints:
+    software = np.array([SOFTWARE_ORDER[s] for s in range(len(SOFTWARE_ORDER))])[table.software]
+    stage = np.where(table.zero_stage == 0, 4, table.zero_stage)  # ZeRO 1 is the custom
+    unsharded = ~table.sequence_parallel
+    return np.lexsort(
+        (-table.micro_batch, unsharded, table.ep, stage, table.pp, table.tp, software)
     )
-    for software in ORDER:
-        if software not in search.software:
-            continue
-        asked = replace(resolved, search=search.model_copy(update={"software": (software,)}))
-        found = _first(asked)
-        if found is not None:
-            return found
-    return None
-
-
-def _first(resolved: Resolved) -> Candidate | None:
-    parts = [table for table, _ in fitting_plans(resolved) if len(table)]
-    if not parts:
-        return None
-    choices = []
-    for table in parts:
-        stage = np.where(table.zero_stage == 0, 4, table.zero_stage)  # ZeRO 1 is the custom
-        order = np.lexsort(
-            (-table.micro_batch, ~table.sequence_parallel, stage, table.pp, table.tp)
-        )
-        row = int(order[0])
-        choices.append((_key(table.plan(row)), table.take(np.array([row]))))
-    table = min(choices, key=lambda choice: choice[0])[1]
-    world = resolved.world
-    return candidate(world, table, evaluate(world, table), 0)
-
-
-def _key(plan: Plan) -> tuple[int, ...]:
-    return (plan.tp, plan.pp, plan.zero_stage or 4, -plan.micro_batch)

@@ -1,6 +1,6 @@
 """Exact ranking: the memory of every legal plan, the step time of those that fit, the best kept."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,34 +148,60 @@ def _kept(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
     return take(table, punctual), take(scores, punctual)
 
 
+def in_blocks(tables: Iterable[PlanTable]) -> Iterator[PlanTable]:
+    """Tables cut and joined to BLOCK rows: many small ones cost as many calls as one large."""
+    waiting: list[PlanTable] = []
+    held = 0
+    for table in tables:
+        for part in blocks(table):
+            if held + len(part) > BLOCK:
+                yield join(waiting)
+                waiting, held = [], 0
+            waiting.append(part)
+            held += len(part)
+    if held:
+        yield join(waiting)
+
+
 def fitting_plans(resolved: Resolved) -> Iterator[tuple[PlanTable, Scores]]:
     """All plans that fit, block by block, with their scores."""
-    for block in enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved)):
-        for part in blocks(block.table):
-            yield _kept(resolved, part)
+    found = enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved))
+    for part in in_blocks(block.table for block in found):
+        yield _kept(resolved, part)
 
 
-def rank(resolved: Resolved, progress: Progress | None = None) -> Ranked:
+Observer = Callable[[PlanTable, Scores], None]
+"""Sees every block of plans that fit."""
+
+
+def rank(
+    resolved: Resolved, progress: Progress | None = None, observe: Observer | None = None
+) -> Ranked:
     """Predicts every legal plan and ranks those that fit; the table is empty where none does."""
-    world, search = resolved.world, resolved.search
     best = _Best(resolved)
     enumerated = bounded = legal = seen = fitting = 0
     by_software: dict[str, int] = {}
-    bound = frugal_bound(resolved)
-    for block in enumerate_plans(world, search, bound):
-        enumerated += block.combinations
-        bounded += block.bounded
-        legal += len(block.table)
-        if len(block.table):
-            name = Software(int(block.table.software[0])).name.lower()
-            by_software[name] = len(block.table)
-        for part in blocks(block.table):
-            kept, scores = _kept(resolved, part)
-            fitting += len(kept)
-            best.add(kept, scores)
-            seen += len(part)
-            if progress is not None:
-                progress(seen, legal)
+
+    def tables() -> Iterator[PlanTable]:
+        nonlocal enumerated, bounded, legal
+        for block in enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved)):
+            enumerated += block.combinations
+            bounded += block.bounded
+            legal += len(block.table)
+            if len(block.table):
+                name = Software(int(block.table.software[0])).name.lower()
+                by_software[name] = len(block.table)
+                yield block.table
+
+    for part in in_blocks(tables()):
+        kept, scores = _kept(resolved, part)
+        fitting += len(kept)
+        best.add(kept, scores)
+        if observe is not None and len(kept):
+            observe(kept, scores)
+        seen += len(part)
+        if progress is not None:
+            progress(seen, legal)
     return Ranked(best.settle(), enumerated, bounded, legal, fitting, by_software)
 
 

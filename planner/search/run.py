@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from cost_model.plans import Plan, PlanTable
-from planner.baseline import rule_of_thumb
+from planner.baseline import RuleOfThumb
 from planner.candidate import Candidate, candidate
 from planner.explain import around, explain, explained, what_if
 from planner.ranking import Progress, evaluate, nearest, rank
@@ -26,7 +26,8 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
     when nothing fits: then `nothing_fits` holds the nearest plans and what would change it.
     """
     started = perf_counter()
-    ranked = rank(resolved, progress)
+    thumb = RuleOfThumb(resolved)
+    ranked = rank(resolved, progress, thumb.observe)
     world = resolved.world
     candidates = explained(_candidates(world, ranked.table, first_rank=1))
     certificate = Certificate(
@@ -42,7 +43,7 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
         candidates,
         certificate,
         nothing_fits=None if candidates else _nothing_fits(resolved),
-        baseline=rule_of_thumb(resolved) if candidates else None,
+        baseline=thumb.best(),
         around=None if options.around is None else around(resolved, options.around),
         what_if=what_if(resolved, candidates[0]) if candidates and options.what_if else (),
     )

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from cost_model.plans import Bools, Ints, Plan, PlanTable
 from planner.request.search import SearchOptions
-from planner.rules import RULES, Rule, World
+from planner.rows import join
+from planner.rules import RULES, Rule, World, legal
 from planner.space.axes import ACTIVATIONS, DERIVED, STATES, STRUCTURE, Axes, axes, software_allowed
 
 Column = npt.NDArray[Any]
@@ -21,6 +22,11 @@ _DTYPES: dict[Any, Any] = {bool: np.bool_, float: np.float64}
 
 def _dtype(name: str) -> Any:
     return _DTYPES.get(Plan.model_fields[name].annotation, np.int64)
+
+
+_NEUTRAL = {
+    name: np.asarray([info.default], _dtype(name)) for name, info in Plan.model_fields.items()
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class _Growing:
         self.world = world
         self.spec = spec
         self.length = 1
+        self._table: PlanTable | None = None
         self.columns: dict[str, Column] = {
             "software": np.array([int(spec.software)]),
             **{name: np.array([value], _dtype(name)) for name, value in spec.fixed.items()},
@@ -51,27 +58,33 @@ class _Growing:
 
     def table(self) -> PlanTable:
         """The rows so far; columns not reached yet hold their neutral values, unmaterialised."""
-        full: dict[str, Any] = {}
-        for name, info in Plan.model_fields.items():
-            column = self.columns.get(name)
-            if column is None:
-                column = np.broadcast_to(np.asarray(info.default, _dtype(name)), (self.length,))
-            full[name] = column
-        return PlanTable(**full)
+        if self._table is None:
+            shape = (self.length,)
+            full: dict[str, Any] = {
+                name: np.ndarray(shape, value.dtype, value, strides=(0,))
+                for name, value in _NEUTRAL.items()
+            }
+            self._table = PlanTable(**(full | self.columns))
+        return self._table
 
     def keep(self, mask: Bools) -> None:
         """Drops the rows outside the mask."""
         if mask.all():
             return
-        self.columns = {name: column[mask] for name, column in self.columns.items()}
-        self.length = int(mask.sum())
+        rows = np.flatnonzero(mask)
+        self._change({name: column[rows] for name, column in self.columns.items()}, len(rows))
+
+    def _change(self, columns: dict[str, Column], length: int) -> None:
+        self.columns = columns
+        self.length = length
+        self._table = None
 
     def cross(self, name: str, values: Ints) -> None:
         """Every row with every value."""
         count = len(values)
-        self.columns = {n: np.repeat(column, count) for n, column in self.columns.items()}
-        self.columns[name] = np.tile(values.astype(_dtype(name)), self.length)
-        self.length *= count
+        columns = {n: np.repeat(column, count) for n, column in self.columns.items()}
+        columns[name] = np.tile(values.astype(_dtype(name)), self.length)
+        self._change(columns, self.length * count)
         self.known.add(name)
         self._derive()
         self._apply_rules()
@@ -87,7 +100,7 @@ class _Growing:
             self._set("grad_accum", np.maximum(1, self.world.training.global_batch // unit))
 
     def _set(self, name: str, column: Ints) -> None:
-        self.columns[name] = column
+        self._change(self.columns | {name: column}, self.length)
         self.known.add(name)
         limit = self.spec.bounds.get(name)
         if limit is not None:
@@ -96,42 +109,52 @@ class _Growing:
     def _apply_rules(self) -> None:
         ready = [r for r in self.pending if self.known.issuperset(r.reads)]
         self.pending = [r for r in self.pending if not self.known.issuperset(r.reads)]
-        for one in ready:
-            self.keep(one.legal(self.world, self.table()))
+        if ready:
+            self.keep(legal(self.world, self.table(), tuple(ready)))
 
 
-def _materialised(table: PlanTable) -> PlanTable:
-    return PlanTable(
-        **{f.name: np.ascontiguousarray(getattr(table, f.name)) for f in fields(table)}
-    )
+def _layouts(world: World, spec: Axes, rules: tuple[Rule, ...]) -> _Growing:
+    """Structure and states crossed: what bounds memory from below."""
+    growing = _Growing(world, spec, rules)
+    for name in (*STRUCTURE, *STATES):
+        growing.cross(name, spec.values[name])
+    return growing
+
+
+def _refined(growing: _Growing, possible: Bools) -> Block:
+    """The possible layouts crossed with everything that decides activations."""
+    bounded = int((~possible).sum())
+    growing.keep(possible)
+    for name in ACTIVATIONS:
+        growing.cross(name, growing.spec.values[name])
+    assert not growing.pending, [r.name for r in growing.pending]
+    return Block(growing.table(), growing.spec.combinations, bounded)
 
 
 def enumerate_software(
     world: World, spec: Axes, bound: Bound | None = None, rules: tuple[Rule, ...] = RULES
 ) -> Block:
-    """All legal plans of one software.
-
-    bound: is asked once structure and states are known, with one sequence per micro-batch and
-    everything that saves activation memory switched on; rows that it refuses are not refined.
-    """
-    growing = _Growing(world, spec, rules)
-    for name in (*STRUCTURE, *STATES):
-        growing.cross(name, spec.values[name])
-    bounded = 0
-    if bound is not None and growing.length:
-        possible = bound(growing.table())
-        bounded = int((~possible).sum())
-        growing.keep(possible)
-    for name in ACTIVATIONS:
-        growing.cross(name, spec.values[name])
-    assert not growing.pending, [r.name for r in growing.pending]
-    return Block(_materialised(growing.table()), spec.combinations, bounded)
+    """All legal plans of one software; `bound` as in enumerate_plans."""
+    growing = _layouts(world, spec, rules)
+    everything = np.ones(growing.length, np.bool_)
+    return _refined(growing, everything if bound is None else bound(growing.table()))
 
 
 def enumerate_plans(
     world: World, search: SearchOptions, bound: Bound | None = None
 ) -> Iterator[Block]:
-    """All legal plans, one block per software."""
-    for software in software_allowed(search):
-        spec = axes(world, search, software)
-        yield enumerate_software(world, spec, bound)
+    """All legal plans, one block per software.
+
+    bound: is asked once, with the layouts of all software; those that it refuses are not refined.
+    """
+    every = [
+        _layouts(world, axes(world, search, software), RULES)
+        for software in software_allowed(search)
+    ]
+    if not every:
+        return
+    joined = join([growing.table() for growing in every])
+    possible = np.ones(len(joined), np.bool_) if bound is None else bound(joined)
+    ends = np.cumsum([growing.length for growing in every])[:-1]
+    for growing, mask in zip(every, np.split(possible, ends), strict=True):
+        yield _refined(growing, mask)
