@@ -1,0 +1,150 @@
+"""The command line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli.main import app
+
+REQUEST = [
+    "--model", "llama-2-13b", "--cluster", "dgx-a100-80g", "--nodes", "1",
+    "--seq-len", "4096", "--global-batch", "256",
+]  # fmt: skip
+
+
+def _run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_plan_prints_a_ranking() -> None:
+    done = _run("plan", *REQUEST)
+    assert done.exit_code == 0, done.output
+    assert "llama-2-13b (13.02 B parameters) on 8 x" in done.output.replace("\n", " ")
+    assert "zero" in done.output
+
+
+def test_plan_prints_json_of_every_plan_kept() -> None:
+    done = _run("plan", *REQUEST, "--json", "--keep", "7")
+    found = json.loads(done.output)
+    assert [c["rank"] for c in found["candidates"]] == list(range(1, 8))
+    assert found["certificate"]["fitting"] >= 7
+
+
+def test_plan_obeys_knobs_limits_and_what_is_forbidden() -> None:
+    done = _run(
+        "plan", *REQUEST, "--json", "--fix", "zero_stage=2", "--limit", "micro_batch=2..4",
+        "--forbid", "offload", "--software", "deepspeed",
+    )  # fmt: skip
+    plans = [c["plan"] for c in json.loads(done.output)["candidates"]]
+    assert plans
+    assert {p["zero_stage"] for p in plans} == {2}
+    assert {p["micro_batch"] for p in plans} <= {2, 4}
+    assert {p["offload_optimizer"] for p in plans} == {"none"}
+
+
+def test_predict_fills_in_the_degrees_that_follow() -> None:
+    done = _run("predict", *REQUEST, "--zero-stage", "3", "--tp", "2", "--json")
+    plan = json.loads(done.output)["candidate"]["plan"]
+    assert (plan["tp"], plan["dp"], plan["grad_accum"]) == (2, 4, 64)
+
+
+def test_predict_agrees_with_the_ranking() -> None:
+    best = json.loads(_run("plan", *REQUEST, "--json", "--keep", "1").output)["candidates"][0]
+    flags: list[str] = []
+    for name, value in best["plan"].items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif name != "nodes":
+            flags += [f"--{flag}", str(value)]
+    one = json.loads(_run("predict", *REQUEST, *flags, "--json").output)["candidate"]
+    assert one["plan"] == best["plan"]
+    assert one["step"]["seconds"] == pytest.approx(best["step"]["seconds"])
+
+
+def test_export_writes_the_config_of_the_best_plan(tmp_path: Path) -> None:
+    target = tmp_path / "ds_config.json"
+    done = _run("export", *REQUEST, "--output", str(target))
+    assert done.exit_code == 0, done.output
+    config = json.loads(target.read_text())
+    best = json.loads(_run("plan", *REQUEST, "--json", "--keep", "1").output)["candidates"][0]
+    assert config["zero_optimization"]["stage"] == best["plan"]["zero_stage"]
+
+
+def test_export_of_a_plan_given_by_its_knobs() -> None:
+    done = _run("export", *REQUEST, "--zero-stage", "1", "--micro-batch", "2")
+    config = json.loads(done.output)
+    assert config["zero_optimization"]["stage"] == 1
+    assert config["train_micro_batch_size_per_gpu"] == 2
+    assert config["gradient_accumulation_steps"] == 16
+
+
+def test_a_config_json_can_be_given_as_a_file(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 5120,
+        "intermediate_size": 13824,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 40,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    done = _run("plan", "--model", str(path), *REQUEST[2:], "--json", "--keep", "1")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "--model", "llama-2-13", *REQUEST[2:]], ["--model", "llama-2-13b"]),
+        (["plan", *REQUEST[:2], "--cluster", "dgx-z", *REQUEST[4:]], ["--cluster", "dgx-"]),
+        (["plan", *REQUEST, "--seq-len", "8192"], ["--seq-len", "4096"]),
+        (["plan", *REQUEST, "--precision", "fp12"], ["--precision", "bf16"]),
+        (["plan", *REQUEST, "--fix", "zero"], ["--fix", "name=value"]),
+        (["plan", *REQUEST, "--limit", "tp=a..b"], ["--limit", "tp=1..4"]),
+        (["plan", *REQUEST, "--tokens", "many"], ["--tokens", "integer"]),
+        (["plan", "--model", "/none.json", *REQUEST[2:]], ["--model", "cannot be read"]),
+        (["predict", *REQUEST, "--zero-stage", "4"], ["zero", "3"]),
+        (["export", *REQUEST, "--recompute", "some"], ["recompute", "none, selective, full"]),
+    ],
+)
+def test_an_error_names_the_option_and_what_would_do(
+    arguments: list[str], words: list[str]
+) -> None:
+    done = _run(*arguments)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    for word in words:
+        assert word in done.output
+
+
+def test_models_and_hardware_are_listed() -> None:
+    assert "llama-2-13b" in _run("models").output
+    names = {c["preset"] for c in json.loads(_run("hardware", "--json").output)["clusters"]}
+    assert "dgx-a100-80g" in names
+
+
+def test_a_bad_setting_stops_serve_with_its_name() -> None:
+    done = CliRunner(env={"MESHWRIGHT_PORT": "http"}).invoke(app, ["serve"])
+    assert done.exit_code == 2
+    assert "MESHWRIGHT_PORT" in done.output
+
+
+def _modules_after(code: str) -> Any:
+    script = f"{code}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_service_and_the_command_line_start_without_torch() -> None:
+    loaded = _modules_after("import api.cli.main, api.app, api.jobs.worker; api.app.create_app()")
+    assert not {"torch", "deepspeed", "transformers"} & set(loaded)
