@@ -1,8 +1,8 @@
 """A model described by its numbers alone, where there is no config.json."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 
 from cost_model.specs.architectures.kinds import kinds_of
 from cost_model.specs.architectures.weights import (
@@ -40,6 +40,10 @@ class ModelGeometry(Frozen):
         validation_alias=_names("layers", "num_layers", "num_hidden_layers", "n_layer", "n_layers"),
     )
     """Layers of the decoder, or of the encoder where that is all there is."""
+    head_dim: int | None = Field(
+        default=None, ge=1, validation_alias=_names("head_dim", "kv_channels")
+    )
+    """Width of a head; hidden / heads where not given."""
     heads: int = Field(
         ge=1, validation_alias=_names("heads", "num_heads", "num_attention_heads", "n_head")
     )
@@ -49,10 +53,6 @@ class ModelGeometry(Frozen):
         validation_alias=_names("kv_heads", "num_key_value_heads", "num_query_groups"),
     )
     """Key and value heads; all heads where not given."""
-    head_dim: int | None = Field(
-        default=None, ge=1, validation_alias=_names("head_dim", "kv_channels")
-    )
-    """Width of a head; hidden / heads where not given."""
     intermediate: int | None = Field(
         default=None,
         ge=1,
@@ -98,9 +98,12 @@ class ModelGeometry(Frozen):
         ge=1,
         validation_alias=_names("experts", "num_experts", "num_local_experts", "n_routed_experts"),
     )
-    top_k: int = Field(
-        default=2, ge=1, validation_alias=_names("top_k", "num_experts_per_tok", "moe_router_topk")
+    top_k: int | None = Field(
+        default=None,
+        ge=1,
+        validation_alias=_names("top_k", "num_experts_per_tok", "moe_router_topk"),
     )
+    """Experts that a token passes; 2 where not given."""
     moe_intermediate: int | None = Field(
         default=None,
         ge=1,
@@ -135,17 +138,36 @@ class ModelGeometry(Frozen):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     trained_in: Literal["bf16", "fp16", "fp32"] | None = None
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.head_dim is None and self.hidden % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide hidden ({self.hidden})")
-        if self.kv_heads is not None and self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads ({self.kv_heads}) must divide heads ({self.heads})")
-        if self.experts is not None and self.top_k > self.experts:
-            raise ValueError(f"top_k ({self.top_k}) must be at most experts ({self.experts})")
-        if self.experts is not None and self.family == "encoder_decoder":
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide_hidden(cls, heads: int, info: ValidationInfo) -> int:
+        hidden = info.data.get("hidden", heads)
+        if info.data.get("head_dim") is None and hidden % heads:
+            raise ValueError(f"heads ({heads}) must divide hidden ({hidden}), or give head_dim")
+        return heads
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _kv_heads_divide_heads(cls, kv_heads: int | None, info: ValidationInfo) -> int | None:
+        heads = info.data.get("heads")
+        if kv_heads is not None and heads is not None and heads % kv_heads:
+            raise ValueError(f"kv_heads ({kv_heads}) must divide heads ({heads})")
+        return kv_heads
+
+    @field_validator("top_k")
+    @classmethod
+    def _as_many_as_there_are(cls, top_k: int | None, info: ValidationInfo) -> int | None:
+        experts = info.data.get("experts")
+        if top_k is not None and experts is not None and top_k > experts:
+            raise ValueError(f"top_k ({top_k}) must be at most experts ({experts})")
+        return top_k
+
+    @field_validator("family")
+    @classmethod
+    def _experts_in_one_stack(cls, family: str, info: ValidationInfo) -> str:
+        if family == "encoder_decoder" and info.data.get("experts") is not None:
             raise ValueError("experts are supported in a decoder or an encoder alone")
-        return self
+        return family
 
     def spec(self) -> ModelSpec:
         """The ModelSpec of this geometry."""
@@ -243,7 +265,7 @@ class ModelGeometry(Frozen):
             return Mlp(intermediate=intermediate, gated=self.gated, bias=self._bias), None
         return None, Moe(
             experts=self.experts,
-            top_k=self.top_k,
+            top_k=self.top_k or min(2, self.experts),
             intermediate=self.moe_intermediate or intermediate,
             gated=self.gated,
             bias=self._bias,

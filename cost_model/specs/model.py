@@ -74,7 +74,10 @@ class Layer(Frozen):
     replicated_params: int
     expert_params: int = 0
     matmul_params: int
-    """Weights of dense matrices that every token passes (no embeddings, no experts, no norms)."""
+    """Weights of dense matrices that every token passes: attention, MLP, router, shared experts.
+
+    No embeddings, no routed experts, no norms, no biases.
+    """
 
     @property
     def params(self) -> int:

@@ -18,6 +18,7 @@ from cost_model.specs.architectures.weights import (
     moe_weights,
     vector,
 )
+from cost_model.specs.architectures.windows import without
 from cost_model.specs.model import Attention, Layer, Mlp, Moe
 
 QkNorm = Literal["none", "head", "heads", "full"]
@@ -42,11 +43,6 @@ ExpertsReader = Callable[[Fields, int], Experts | None]
 """The experts of layer i, or None where it is dense."""
 WindowReader = Callable[[Fields, int], tuple[int | None, ...]]
 """The window of every layer, given how many there are."""
-
-
-def no_windows(c: Fields, layers: int) -> tuple[int | None, ...]:
-    """Every layer attends to the whole sequence."""
-    return (None,) * layers
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ def grouped_decoder(
     style: Style,
     *,
     experts: ExpertsReader | None = None,
-    windows: WindowReader = no_windows,
+    windows: WindowReader = without,
     dense_width: str = "intermediate_size",
 ) -> Stack:
     """A decoder whose layers are `grouped_layer`s."""

@@ -89,8 +89,10 @@ def _refuse(document: Fields, model_type: str, class_name: str | None) -> None:
         raise SpecError("/_class_name", diffusers, f"{diffusers} is {kind}; {_supported()}")
     why = reason(model_type, class_name or "")
     if why is not None:
-        name = class_name or model_type
-        raise SpecError("/model_type", model_type or class_name, f"{name} is {why}; {_supported()}")
+        wanted = f"{class_name or model_type} is {why}; {_supported()}"
+        if model_type:
+            raise SpecError("/model_type", model_type, wanted)
+        raise SpecError("/architectures/0", class_name, wanted)
 
 
 def _supported() -> str:
@@ -104,25 +106,24 @@ def _text_tower(document: Fields, model_type: str) -> tuple[Fields, tuple[str, .
     if model_type in registered() or (key is None and model_type not in TEXT_TYPES):
         return document, ()
     if key is None and model_type in FLAT:
-        text = document.data
-        pointer = ""
+        tower = Fields({**document.data, "model_type": TEXT_TYPES[model_type]}, document.pointer)
     else:
-        key = key or TEXT_KEYS[0]
-        nested = document.sub(key)
+        nested = document.sub(key or TEXT_KEYS[0])
         if key == "thinker_config" and nested.value("text_config") is not None:
             nested = nested.sub("text_config")
-        text, pointer = nested.data, nested.pointer
-    inherited = {k: document.data[k] for k in ("tie_word_embeddings",) if k in document.data}
-    named = {"model_type": TEXT_TYPES[model_type]} if model_type in TEXT_TYPES else {}
-    if pointer == "":
-        inner: dict[str, object] = {**text, **named}
-    else:
-        inner = {**named, **inherited, **{k: v for k, v in text.items() if v is not None}}
-        inner = {**inner, **{k: v for k, v in text.items() if k not in inner}}
-    tower = Fields(inner, pointer)
+        tower = Fields(_inherit(document, nested.data, model_type), nested.pointer)
     _refuse_tower(tower, model_type)
-    note = f"only the text tower of {model_type or 'the model'} is counted"
-    return tower, (note,)
+    return tower, (f"only the text tower of {model_type or 'the model'} is counted",)
+
+
+def _inherit(document: Fields, text: Mapping[str, object], model_type: str) -> Mapping[str, object]:
+    """The tower's fields; where they are silent, the outer tie and the usual type of tower."""
+    outer: dict[str, object] = {}
+    if document.value("tie_word_embeddings") is not None:
+        outer["tie_word_embeddings"] = document.boolean("tie_word_embeddings")
+    if model_type in TEXT_TYPES:
+        outer["model_type"] = TEXT_TYPES[model_type]
+    return {**text, **{k: v for k, v in outer.items() if text.get(k) is None}}
 
 
 def _refuse_tower(tower: Fields, model_type: str) -> None:
@@ -150,12 +151,9 @@ def _architecture(c: Fields, class_name: str | None) -> Architecture:
     for found in table.values():
         if found.default_class == class_name:
             return found
-    if class_name is None:
-        raise SpecError(pointer_to(c.pointer, "model_type"), model_type or None, _supported())
+    named = "" if class_name is None else f"{class_name} is not supported; "
     raise SpecError(
-        pointer_to(c.pointer, "model_type"),
-        model_type or class_name,
-        f"{class_name} is not supported; {_supported()}",
+        pointer_to(c.pointer, "model_type"), c.value("model_type"), named + _supported()
     )
 
 

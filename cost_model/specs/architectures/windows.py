@@ -9,6 +9,12 @@ Windows = tuple[int | None, ...]
 KNOWN = ("full_attention", "sliding_attention", "chunked_attention")
 
 
+def without(c: Fields, layers: int) -> Windows:
+    """Every layer attends to the whole sequence."""
+    layer_types(c, layers)
+    return (None,) * layers
+
+
 def everywhere(c: Fields, layers: int) -> Windows:
     """`sliding_window` holds for every layer (Mistral 7B)."""
     return (_window(c),) * layers
@@ -16,13 +22,13 @@ def everywhere(c: Fields, layers: int) -> Windows:
 
 def if_used_everywhere(c: Fields, layers: int) -> Windows:
     """`sliding_window` holds for every layer where `use_sliding_window` says so (Qwen3-MoE)."""
-    return (_window(c) if c.boolean("use_sliding_window") else None,) * layers
+    return everywhere(c, layers) if c.boolean("use_sliding_window") else without(c, layers)
 
 
 def after_max_window_layers(c: Fields, layers: int) -> Windows:
     """Qwen2: with `use_sliding_window`, the layers from `max_window_layers` on have the window."""
     if not c.boolean("use_sliding_window", null=True):
-        return (None,) * layers
+        return without(c, layers)
     first = c.integer("max_window_layers", null=layers, minimum=0)
     return _typed(c, layers, lambda i: i >= first)
 
@@ -30,7 +36,7 @@ def after_max_window_layers(c: Fields, layers: int) -> Windows:
 def before_max_window_layers(c: Fields, layers: int) -> Windows:
     """Qwen2-MoE: with `use_sliding_window`, every other layer up to `max_window_layers`."""
     if not c.boolean("use_sliding_window"):
-        return (None,) * layers
+        return without(c, layers)
     last = c.integer("max_window_layers", null=layers, minimum=0)
     return _typed(c, layers, lambda i: i % 2 == 0 and i < last)
 
