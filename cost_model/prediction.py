@@ -15,7 +15,7 @@ MEMORY_CATEGORIES = (
     "working",  # the largest layer's transients: recomputed activations, attention scores
     "logits",  # logits, their fp32 copy and gradient
     "step_transients",  # at the optimizer step: fp32 flat gradient, optimizer temporaries
-    "fragmentation",  # reserved over allocated by the caching allocator
+    "fragmentation",  # held by the caching allocator beyond what is allocated, even under pressure
     "framework",  # CUDA context, NCCL communicators, cuBLAS workspace: outside the allocator
 )
 
@@ -43,9 +43,10 @@ class MemoryPrediction:
     allocated_bytes: Floats
     """Peak that the allocator hands out, over phases and stages (torch max_memory_allocated)."""
     reserved_bytes: Floats
-    """Peak that the allocator holds from the driver (torch max_memory_reserved)."""
+    """Peak that the allocator holds from the driver (torch max_memory_reserved) where nothing
+    presses it to give cached blocks back; what the driver reports is this and `framework`."""
     total_bytes: Floats
-    """reserved + framework: what the driver sees, and what must fit."""
+    """allocated, fragmentation that cannot be given back, and framework: what must fit."""
     peak_stage: Ints
     """Pipeline stage that holds the peak."""
     peak_phase: Ints
