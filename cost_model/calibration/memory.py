@@ -65,8 +65,9 @@ class SoftwareMemory(Frozen):
     (Transformer Engine's get_dummy_wgrad), kept for good."""
     workspace_mib: float
     """GEMM workspaces inside the allocator."""
-    fragmentation: float
-    """Reserved over allocated, as a share of what is allocated and freed within a step."""
+    cache_growth: float
+    """Reserved over allocated where memory is plentiful, as a share of what a step allocates and
+    frees: blocks cut for one size and not reused for another."""
 
 
 class HostMemory(Frozen):
@@ -89,6 +90,8 @@ class MemoryCoefficients(Frozen):
     """Everything that the memory model does not derive from the specs."""
 
     software: dict[str, SoftwareMemory]
+    fragmentation: float
+    """Share of the allocated peak that the allocator holds beyond it even under pressure."""
     context_gib: float
     """CUDA context and loaded kernels, outside the allocator."""
     communicator_gib: float

@@ -52,32 +52,30 @@ class LayerBytes:
     """Gradients of activations alive at once in its backward pass."""
 
 
-def shards(
-    coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable, rows: Ints
-) -> Shards:
-    """The shards of the given rows of a table."""
-    software, tp = table.software[rows], table.tp[rows].astype(np.float64)
+def shards(coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable) -> Shards:
+    """The shards of every plan of a table."""
+    software, tp = table.software, table.tp.astype(np.float64)
     element = element_bytes(training)
     norm = by_software(coefficients, software, lambda p: p.norm_saved_bytes)
     if training.fused_norm or training.precision == "fp32":
-        norm = np.full(len(rows), float(element))
-    compiled = table.compile[rows]
+        norm = np.full(len(table), float(element))
+    compiled = table.compile
     gated = by_software(coefficients, software, lambda p: p.gated_saved)
-    sequence = table.sp[rows] * table.cp[rows]
-    replicated = np.where(table.sequence_parallel[rows], 1 / tp, 1.0)
+    sequence = table.sp * table.cp
+    replicated = np.where(table.sequence_parallel, 1 / tp, 1.0)
     regathers = by_software(coefficients, software, lambda p: p.regathers_inputs) > 0
     return Shards(
-        tokens=table.micro_batch[rows] * (training.seq_len / sequence),
+        tokens=table.micro_batch * (training.seq_len / sequence),
         tp=tp,
         replicated=replicated,
         inputs=np.where(regathers, replicated, 1.0),
-        ep=table.ep[rows].astype(np.float64),
-        capacity=np.maximum(table.capacity_factor[rows], 1.0),
+        ep=table.ep.astype(np.float64),
+        capacity=np.maximum(table.capacity_factor, 1.0),
         norm_bytes=np.where(compiled, element, norm),
         gated_saved=np.where(compiled, 3.0, gated),
         repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
         score_bytes=_score_bytes(coefficients, training, software),
-        selective=table.recompute[rows] == 1,
+        selective=table.recompute == 1,
     )
 
 

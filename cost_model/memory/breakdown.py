@@ -6,9 +6,10 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients, default_memory_coefficients
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, footprint
+from cost_model.memory.framework import framework_bytes
 from cost_model.memory.layout import given_stages
-from cost_model.memory.prediction import moment_totals
-from cost_model.memory.terms import terms
+from cost_model.memory.prediction import sharding
+from cost_model.memory.work import plan_work, stage_work
 from cost_model.plans import Plan, PlanTable
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
@@ -76,19 +77,22 @@ def detail(
     del cluster  # the same signature as memory(); nothing of one rank depends on the cluster yet
     known = coefficients or default_memory_coefficients()
     table = PlanTable.from_plans([plan] * plan.pp)
-    shared = terms(known, model, training, table)
+    shared = plan_work(known, model, training, table)
     stages = given_stages(model, table, np.arange(plan.pp))
-    found = footprint(model, training, table, shared, stages)
-    _, fragmentation = moment_totals(found, shared)
+    work = stage_work(model, training, table, shared, stages)
+    states = sharding(known, model, training, table)
+    found = footprint(work, states.dense, states.expert, states.buffers)
+    allocated = found.allocated()
+    frame = float(framework_bytes(known, table)[0])
     moments = []
     for stage in range(plan.pp):
         for number, name in enumerate(MOMENTS):
             parts = dict.fromkeys(MEMORY_CATEGORIES, 0.0)
             for source in ((found.static if number else {}), found.moments[number]):
                 for category, value in source.items():
-                    parts[category] += float(value[stage])
-            parts["fragmentation"] = float(fragmentation[number][stage])
-            parts["framework"] = float(shared.framework[stage])
+                    parts[category] += float(np.broadcast_to(value, plan.pp)[stage])
+            parts["fragmentation"] = known.fragmentation * float(allocated[number][stage])
+            parts["framework"] = frame
             phase = MEMORY_PHASES[PHASE_OF_MOMENT[number]]
             moments.append(Moment(stage, phase, name, parts))
-    return Detail(tuple(moments), tuple(float(p) for p in found.params))
+    return Detail(tuple(moments), tuple(float(p) for p in work.params))

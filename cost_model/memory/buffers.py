@@ -1,15 +1,113 @@
 """Communication buffers and the weights that ZeRO-3 has gathered."""
 
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.groups import spread
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
-from cost_model.plans import Bools, Floats, PlanTable
+from cost_model.memory.work import StageWork
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
 from cost_model.specs import TrainingSpec
 
+SUB_GROUP = 1_000_000_000
+"""Parameters that ZeRO-3 updates at a time (DeepSpeed's sub_group_size), each with 4 bytes of fp32
+gradient and up to 4 of temporaries."""
 
-def has_buckets(
+
+@dataclass(frozen=True)
+class Buffers:
+    """Buffers of each plan [rows], in bytes unless said. None where no row has any."""
+
+    permanent: Floats
+    backward: Floats
+    """Only in the backward pass."""
+    late: Floats | None
+    """0 where gradients are reduced after the backward pass, else 1."""
+    live: Floats | None
+    """Parameters that ZeRO-3 lets live at once; 0 where it gathers nothing."""
+    units: Floats | None
+    """Gathered bytes per parameter of the largest unit (FSDP's full sharding)."""
+    whole: Floats | None
+    """Gathered bytes per parameter of the stage."""
+    secondary: Floats | None
+    """Bytes of hpZ's second copy per parameter of the stage (arXiv 2306.10209)."""
+    step_cap: Floats | None
+    """Most bytes of optimizer transients: ZeRO-3 updates a sub-group at a time; else infinite."""
+    element: int
+
+    def spread(self, of_row: Ints) -> "Buffers":
+        """From combinations to rows."""
+        columns: dict[str, Any] = {
+            f.name: spread(value, of_row)
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), np.ndarray)
+        }
+        return replace(self, **columns)
+
+
+def _some(values: Floats, neutral: float = 0.0) -> Floats | None:
+    return values if (values != neutral).any() else None
+
+
+def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable) -> Buffers:
+    """The buffers of every plan of a table.
+
+    Contiguous gradient buckets of ZeRO 1 and 2: one of reduce_bucket_size elements, two with
+    overlap_comm (DeepSpeed stage_1_and_2.py allocates ipg_buffer whole, however small the model).
+    ZeRO-3 holds one for good (stage3.py).
+    FSDP holds the unit in use and the one prefetched, and their unreduced gradients;
+    SHARD_GRAD_OP (ZeRO 2) holds all weights; unsharded it holds them in 16 bits beside fp32, as
+    autocast keeps its casts.
+    """
+    element = element_bytes(training)
+    zero = table.zero_stage
+    has = _has_buckets(coefficients, training, table)
+    number = np.where(table.overlap_comm, 2.0, 1.0)
+    bucket = element * table.reduce_bucket.astype(np.float64)
+    fsdp = table.software == Software.FSDP
+    trained = 1.0 if training.lora is None else 0.0  # frozen weights are kept as they are used
+    casts = trained if element == 2 and training.fp32_master else 0.0
+    deepspeed3 = ~fsdp & (zero == 3)
+    secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
+    return Buffers(
+        permanent=np.where(has & (zero == 3), bucket, 0.0),
+        backward=np.where(has & ((zero == 1) | (zero == 2)), number * bucket, 0.0),
+        late=_some(np.where((table.software == Software.DEEPSPEED) & (zero == 1), 0.0, 1.0), 1.0),
+        live=_some(np.where(deepspeed3, table.max_live_params.astype(np.float64) + 1, 0.0)),
+        units=_some(np.where(fsdp & (zero == 3), element * 2 * (1 + trained), 0.0)),
+        whole=_some(
+            np.where(fsdp & (zero == 2), element, np.where(fsdp & (zero < 2), element * casts, 0.0))
+        ),
+        secondary=_some(secondary),
+        step_cap=_some(np.where(deepspeed3, 8.0 * SUB_GROUP, np.inf), np.inf),
+        element=element,
+    )
+
+
+def gathered_weights(work: StageWork, has: Buffers) -> Floats | None:
+    """Weights alive outside their shard while a layer runs, in bytes.
+
+    DeepSpeed ZeRO-3 releases a gathered parameter only when more than max_live_params are alive, so
+    that many stay, or the layer in use where it is larger.
+    """
+    total: Floats | None = None
+    if has.live is not None:
+        live = np.minimum(work.params, np.maximum(has.live, work.largest)) * (has.live > 0)
+        total = has.element * live
+    if has.units is not None:
+        units = has.units * np.minimum(work.params / 2, work.largest)
+        total = units if total is None else total + units
+    if has.whole is not None:
+        whole = has.whole * work.params
+        total = whole if total is None else total + whole
+    return total
+
+
+def _has_buckets(
     coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable
 ) -> Bools:
     """Whether the gradient is reduced through buffers of its own.
@@ -21,43 +119,3 @@ def has_buckets(
         return buckets
     flat = by_software(coefficients, table.software, lambda p: p.always_shards_optimizer) > 0
     return buckets & ~flat
-
-
-def backward_buckets(training: TrainingSpec, table: PlanTable, has: Bools) -> Floats:
-    """Contiguous gradient buckets of ZeRO 1 and 2 during the backward pass.
-
-    One of reduce_bucket_size elements, two with overlap_comm (DeepSpeed stage_1_and_2.py
-    allocates ipg_buffer whole, however small the model).
-    """
-    buffers = np.where(table.overlap_comm, 2.0, 1.0)
-    active = has & ((table.zero_stage == 1) | (table.zero_stage == 2))
-    return np.where(active, element_bytes(training) * buffers * table.reduce_bucket, 0.0)
-
-
-def permanent_buckets(training: TrainingSpec, table: PlanTable, has: Bools) -> Floats:
-    """ZeRO-3's reduce bucket, allocated once (DeepSpeed stage3.py)."""
-    active = has & (table.zero_stage == 3)
-    return np.where(active, element_bytes(training) * table.reduce_bucket, 0.0)
-
-
-def gathered_weights(
-    training: TrainingSpec, table: PlanTable, params: Floats, largest: Floats, fsdp: Bools
-) -> Floats:
-    """16-bit weights alive outside their shard while a layer runs.
-
-    DeepSpeed ZeRO-3 releases a gathered parameter only when more than max_live_params are alive, so
-    that many stay, and the layer in use beside them where it is larger. FSDP holds the unit in use
-    and the one prefetched, and their unreduced gradients; SHARD_GRAD_OP (ZeRO 2) holds all weights.
-    """
-    element = element_bytes(training)
-    deepspeed = np.minimum(params, np.maximum(table.max_live_params, largest))
-    units = np.minimum(params, 2 * largest)
-    zero3 = np.where(fsdp, 2 * units, deepspeed)
-    whole = np.where(fsdp & (element == 2), params, 0.0)
-    return element * np.where(table.zero_stage == 3, zero3, whole)
-
-
-def secondary_shard(training: TrainingSpec, table: PlanTable, params: Floats) -> Floats:
-    """ZeRO++ hpZ: the weights again, within each group of hpz ranks (arXiv 2306.10209)."""
-    active = (table.zero_stage == 3) & (table.hpz > 1)
-    return np.where(active, element_bytes(training) * params / table.hpz, 0.0)

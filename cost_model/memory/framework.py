@@ -11,7 +11,8 @@ def communicators(table: PlanTable) -> Floats:
     world = table.world_size
     count = (world > 1).astype(np.float64)
     for degree in (table.tp, table.pp, table.dp, table.sp, table.cp, table.ep):
-        count += (degree > 1) & (degree < world)
+        if int(degree.max()) > 1:
+            count += (degree > 1) & (degree < world)
     return count
 
 

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cost_model.plans import Floats, Ints
+from cost_model.plans import Ints
 
 _DENSE = 1 << 18
 """Largest range that is numbered through a table instead of by sorting."""
+
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,12 @@ class Groups:
         """How many combinations there are."""
         return len(self.first)
 
-    def spread(self, values: Floats) -> Floats:
-        """Values of the combinations [combinations] to the rows [rows]."""
-        return values.take(self.of_row)
+
+def spread(values: npt.NDArray[Any], of_row: Ints) -> npt.NDArray[Any]:
+    """Values of combinations as rows; one value that all share stays alone, and broadcasts."""
+    if len(values) == 1 or (values == values[0]).all():
+        return values[:1]
+    return values.take(of_row)
 
 
 def group(*columns: npt.NDArray[Any]) -> Groups:
@@ -37,7 +42,7 @@ def group(*columns: npt.NDArray[Any]) -> Groups:
     key = np.zeros(length, np.int64)
     size = 1
     for column in columns:
-        code, distinct = _number(column)
+        code, distinct = _number(column, _FEW)
         if distinct == 1:
             continue
         key = code if size == 1 else key * distinct + code
@@ -50,8 +55,11 @@ def group(*columns: npt.NDArray[Any]) -> Groups:
     return Groups(first, of_row)
 
 
-def _number(column: npt.NDArray[Any]) -> tuple[Ints, int]:
-    """Numbers the distinct values of a column from 0; returns the numbers and how many."""
+def _number(column: npt.NDArray[Any], sparse: int = 1) -> tuple[Ints, int]:
+    """Numbers the distinct values of a column from 0; returns the numbers and how many.
+
+    sparse: a range of so many values may be numbered with gaps, which is quicker.
+    """
     if column.dtype == np.bool_:
         column = column.view(np.uint8)
     if column.dtype.kind in "iu":
@@ -61,6 +69,8 @@ def _number(column: npt.NDArray[Any]) -> tuple[Ints, int]:
             return np.zeros(len(column), np.int64), 1
         if span <= _DENSE:
             shifted = column - low if low else column
+            if span <= sparse:
+                return shifted.astype(np.int64, copy=False), span
             seen = np.zeros(span, np.bool_)
             seen[shifted] = True
             values = np.flatnonzero(seen)

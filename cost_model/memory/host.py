@@ -10,6 +10,8 @@ from cost_model.specs import ModelSpec, TrainingSpec
 
 def pinned_bytes(n_bytes: Floats) -> Floats:
     """What the host takes to pin n bytes: torch's pinned allocator rounds up to a power of two."""
+    if not n_bytes.any():
+        return n_bytes
     return np.where(n_bytes > 0, 2.0 ** np.ceil(np.log2(np.maximum(n_bytes, 1.0))), 0.0)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.activations import Shards
 from cost_model.memory.profile import by_software
-from cost_model.plans import Bools, Floats, Ints, PlanTable
+from cost_model.plans import Floats, PlanTable
 from cost_model.specs import ModelSpec, TrainingSpec
 
 CHUNKS = 8
@@ -17,23 +17,22 @@ def logit_bytes(
     training: TrainingSpec,
     coefficients: MemoryCoefficients,
     table: PlanTable,
-    rows: Ints,
     on: Shards,
-    vocabulary_sharded: Bools,
 ) -> tuple[Floats, Floats]:
     """Kept and peak bytes of one micro-batch's logits on the last stage [rows].
 
     With an fp32 run there is no 16-bit copy to cast from.
     """
-    software = table.software[rows]
+    software = table.software
     kept = by_software(coefficients, software, lambda p: p.logit_kept_bytes)
     peak = by_software(coefficients, software, lambda p: p.logit_peak_bytes)
     if training.precision == "fp32":
         kept = np.maximum(kept, 4.0)
+    parallel = by_software(coefficients, software, lambda p: p.vocabulary_parallel_loss) > 0
     gather = by_software(coefficients, software, lambda p: p.logit_gather_bytes)
     peak = peak + gather * (1 - 1 / on.tp)
-    logits = on.tokens * model.vocab / np.where(vocabulary_sharded, on.tp, 1.0)
-    chunked = table.chunked_loss[rows]
+    logits = on.tokens * model.vocab / np.where(parallel, on.tp, 1.0)
+    chunked = table.chunked_loss
     return (
         logits * np.where(chunked, 0.0, kept),
         logits * np.where(chunked, peak / CHUNKS, peak),

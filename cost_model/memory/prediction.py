@@ -1,17 +1,20 @@
 """Memory of a table of plans: the worst stage at the worst moment."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from cost_model.calibration.memory import MemoryCoefficients, default_memory_coefficients
-from cost_model.memory.footprint import (
-    MOMENTS,
-    PHASE_OF_MOMENT,
-    Footprint,
-    footprint,
-)
+from cost_model.calibration.memory import GIB, MemoryCoefficients, default_memory_coefficients
+from cost_model.memory.buffers import Buffers, buffers
+from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, Footprint, Parts, footprint
+from cost_model.memory.framework import framework_bytes
+from cost_model.memory.groups import group
 from cost_model.memory.host import host_bytes
-from cost_model.memory.layout import Stages, candidate_stages, layers_in_flight
-from cost_model.memory.terms import Terms, terms
+from cost_model.memory.layout import candidate_stages
+from cost_model.memory.profile import by_software
+from cost_model.memory.states import Rates, state_rates
+from cost_model.memory.work import StageWork, joined, plan_work, stage_work
 from cost_model.plans import Floats, Ints, PlanTable
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
@@ -38,15 +41,47 @@ def memory(
     return _joined(blocks)
 
 
-def moment_totals(found: Footprint, shared: Terms) -> tuple[list[Floats], list[Floats]]:
-    """Allocated bytes and fragmentation at each moment [moments][plans]."""
-    static: Floats = sum(found.static.values(), np.zeros(1))
-    allocated, fragmentation = [], []
-    for moment, parts in enumerate(found.moments):
-        extra: Floats = sum(parts.values(), np.zeros(1))
-        allocated.append(extra if moment == 0 else static + extra)
-        fragmentation.append(shared.fragmentation * found.dynamic[moment])
-    return allocated, fragmentation
+@dataclass(frozen=True)
+class Sharding:
+    """How the states of every plan are sharded, and its buffers [plans]."""
+
+    dense: Rates
+    expert: Rates | None
+    """None where the model has no experts."""
+    buffers: Buffers
+
+
+def sharding(
+    coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
+) -> Sharding:
+    """Computed once per combination of the columns it depends on."""
+    ranks = table.zero_group
+    groups = group(
+        table.software,
+        table.zero_stage,
+        ranks,
+        table.ep,
+        table.grad_accum > 1,
+        table.offload_optimizer,
+        table.offload_param,
+        table.offload_ratio,
+        table.overlap_comm,
+        table.reduce_bucket,
+        table.max_live_params,
+        table.hpz,
+    )
+    few = table.take(groups.first)
+    over = few.zero_group.astype(np.float64)
+    dense = state_rates(coefficients, training, few, over)
+    expert = None
+    if model.is_moe and training.lora is None:
+        experts = np.maximum(over / few.ep, 1.0)
+        expert = state_rates(coefficients, training, few, experts).spread(groups.of_row)
+    return Sharding(
+        dense=dense.spread(groups.of_row),
+        expert=expert,
+        buffers=buffers(coefficients, training, few).spread(groups.of_row),
+    )
 
 
 def _block(
@@ -56,83 +91,135 @@ def _block(
     table: PlanTable,
     coefficients: MemoryCoefficients,
 ) -> MemoryPrediction:
-    length = len(table)
-    shared = terms(coefficients, model, training, table)
-    peak = np.full(length, -1.0)
-    phases = {name: np.zeros(length) for name in MEMORY_PHASES}
-    categories = {name: np.zeros(length) for name in MEMORY_CATEGORIES}
-    peak_stage = np.zeros(length, np.int64)
-    peak_phase = np.zeros(length, np.int64)
-    host = np.zeros(length)
-    nvme = np.zeros(length)
-    checkpoints = np.zeros(length)
-    for stages in candidate_stages(model, table):
-        found = footprint(model, training, table, shared, stages)
-        allocated, fragmentation = moment_totals(found, shared)
-        held = [a + f for a, f in zip(allocated, fragmentation, strict=True)]
-        for moment in range(len(MOMENTS)):
-            phase = MEMORY_PHASES[PHASE_OF_MOMENT[moment]]
-            np.maximum(phases[phase], held[moment], out=phases[phase])
-            better = held[moment] > peak
-            if not better.any():
-                continue
-            np.copyto(peak, held[moment], where=better)
-            np.copyto(peak_stage, stages.index, where=better)
-            np.copyto(peak_phase, PHASE_OF_MOMENT[moment], where=better)
-            _take(categories, found, moment, fragmentation[moment], better)
-        np.maximum(host, found.host, out=host)
-        np.maximum(nvme, found.nvme, out=nvme)
-        if table.cpu_checkpointing.any():
-            np.maximum(checkpoints, _checkpoints(model, table, training, stages), out=checkpoints)
-    categories["framework"] = shared.framework
-    phases = {name: value + shared.framework for name, value in phases.items()}
+    groups = group(
+        table.software,
+        table.tp,
+        table.pp,
+        table.vpp,
+        np.minimum(table.grad_accum, 2 * table.pp),  # more are never in flight
+        table.first_stage_layers,
+        table.last_stage_layers,
+        table.sequence_parallel,
+        table.sp,
+        table.cp,
+        table.ep,
+        table.micro_batch,
+        table.recompute,
+        table.recompute_layers,
+        table.partition_activations,
+        table.cpu_checkpointing,
+        table.chunked_loss,
+        table.compile,
+        table.capacity_factor,
+    )
+    few = table.take(groups.first)
+    shared = plan_work(coefficients, model, training, few)
+    candidates = candidate_stages(model, few)
+    works = [stage_work(model, training, few, shared, stages) for stages in candidates]
+    states = sharding(coefficients, model, training, table)
+    growth = by_software(coefficients, table.software, lambda p: p.cache_growth)
+
+    peak = np.zeros(len(table))
+    reserved = np.zeros(len(table))
+    phases = {name: np.zeros(len(table)) for name in MEMORY_PHASES}
+    slot = np.zeros(len(table), np.int64)
+    picked = [work.pick(groups.of_row) for work in works]
+    for number, work in enumerate(picked):
+        found = _footprint(states, work)
+        held = found.allocated()
+        for index, value in zip(PHASE_OF_MOMENT, held, strict=True):
+            phase = phases[MEMORY_PHASES[index]]
+            np.maximum(phase, value, out=phase)
+        highest = np.maximum.reduce(held)
+        if number:
+            slot += (highest > peak) * (number - slot)
+        np.maximum(peak, highest, out=peak)
+        np.maximum(reserved, _reserved(found, growth), out=reserved)
+    worst = groups.of_row
+    if len(works) > 1:
+        worst = slot * groups.count + groups.of_row
+        found = _footprint(states, joined(works).pick(worst))
+        held = found.allocated()
+    moment = np.zeros(len(table), np.int64)
+    for number in range(1, len(MOMENTS)):
+        moment += (held[number] >= peak) * (moment == 0) * number
+    stage = np.concatenate([c.index for c in candidates]).take(worst)
+
+    frame = framework_bytes(coefficients, table)
+    kept = coefficients.fragmentation
+    total = (1 + kept) * peak + frame
+    categories = _categories(found, moment)
+    categories["fragmentation"] = kept * peak
+    categories["framework"] = frame
+    room = np.maximum(cluster.node.gpu.memory_gib * GIB, total) - frame
     ranks = np.minimum(table.world_size, cluster.node.gpus_per_node).astype(np.float64)
+    on_host, on_nvme = _beside(states, picked)
     return MemoryPrediction(
-        allocated_bytes=peak - categories["fragmentation"],
-        reserved_bytes=peak,
-        total_bytes=peak + shared.framework,
-        peak_stage=peak_stage,
-        peak_phase=peak_phase,
+        allocated_bytes=peak,
+        reserved_bytes=np.minimum(np.maximum(reserved, total - frame), room),
+        total_bytes=total,
+        peak_stage=stage,
+        peak_phase=np.array(PHASE_OF_MOMENT).take(moment),
         categories=categories,
-        phases=phases,
-        host_bytes=host_bytes(coefficients, model, training, table, host, checkpoints, ranks),
-        nvme_bytes=nvme * ranks,
+        phases={name: (1 + kept) * value + frame for name, value in phases.items()},
+        host_bytes=host_bytes(coefficients, model, training, table, *on_host, ranks),
+        nvme_bytes=on_nvme * ranks,
     )
 
 
-def _take(
-    categories: dict[str, Floats],
-    found: Footprint,
-    moment: int,
-    fragmentation: Floats,
-    where: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> None:
-    """Writes the categories of a moment where it is the highest so far."""
-    static = found.static if moment else {}
-    parts = found.moments[moment]
+def _footprint(states: Sharding, work: StageWork) -> Footprint:
+    return footprint(work, states.dense, states.expert, states.buffers)
+
+
+def _reserved(found: Footprint, growth: Floats) -> Floats:
+    """What the caching allocator ends up holding where memory is plentiful.
+
+    Blocks cut for the passes do not serve the large flat tensors of the step, nor the other way
+    round: each moment adds its own. Near the limit of the GPU they are given back.
+    """
+    total: Floats = found.static_total() + found.held + (1 + growth) * found.cached
+    return total
+
+
+def _categories(found: Footprint, moment: Ints) -> Parts:
+    """Bytes by category at each row's moment."""
+    seen = [number for number in range(len(MOMENTS)) if (moment == number).any()]
+    at = {number: (moment == number).astype(np.float64) for number in seen}
+    out: Parts = {}
     for name in MEMORY_CATEGORIES:
-        if name == "framework":
-            continue
-        if name == "fragmentation":
-            np.copyto(categories[name], fragmentation, where=where)
-            continue
-        value: Floats | float = 0.0
-        if name in static:
-            value = static[name] + parts[name] if name in parts else static[name]
-        elif name in parts:
-            value = parts[name]
-        np.copyto(categories[name], value, where=where)
+        total = np.zeros(len(moment))
+        if name in found.static:
+            total = total + found.static[name]
+            if 0 in at:
+                total *= 1 - at[0]
+        distinct: dict[int, list[int]] = {}
+        for number in seen:
+            if name in found.moments[number]:
+                distinct.setdefault(id(found.moments[number][name]), []).append(number)
+        for numbers in distinct.values():
+            value = found.moments[numbers[0]][name]
+            if len(numbers) < len(seen):
+                value = value * sum(at[number] for number in numbers)
+            total = total + value
+        out[name] = total
+    return out
 
 
-def _checkpoints(
-    model: ModelSpec, table: PlanTable, training: TrainingSpec, stages: Stages
-) -> Floats:
-    """Layer inputs that cpu_checkpointing keeps on the host."""
-    tokens = table.micro_batch * (training.seq_len / (table.sp * table.cp))
-    shard = np.where(table.partition_activations, table.tp, 1)
-    layers: Floats = sum(stages.layers, np.zeros(1))
-    kept = 2.0 * model.hidden * tokens / shard * layers * layers_in_flight(table, stages.index)
-    return np.where(table.cpu_checkpointing, kept, 0.0)
+def _beside(states: Sharding, works: Sequence[StageWork]) -> tuple[tuple[Floats, Floats], Floats]:
+    """Of the fullest rank: pinned states and activations on the host, and bytes on NVMe."""
+    offloaded, activations, nvme = np.zeros((3, len(works[0].dense)))
+    offloads = (states.dense.host + states.dense.nvme).any()
+    for work in works:
+        np.maximum(activations, work.on_host, out=activations)
+        if not offloads:
+            continue
+        host, flash = states.dense.host * work.dense, states.dense.nvme * work.dense
+        if states.expert is not None:
+            host = host + states.expert.host * work.expert
+            flash = flash + states.expert.nvme * work.expert
+        np.maximum(offloaded, host, out=offloaded)
+        np.maximum(nvme, flash, out=nvme)
+    return (offloaded, activations), nvme
 
 
 def _joined(blocks: list[MemoryPrediction]) -> MemoryPrediction:

@@ -5,11 +5,12 @@ moments a parameter; ZeRO divides optimizer (1), gradients (2) and weights (3) b
 ranks (arXiv 1910.02054, section 5). Megatron's distributed optimizer holds 6 + 12 / d.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.groups import spread
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
 from cost_model.plans import Floats, Ints, Offload, PlanTable
@@ -26,9 +27,6 @@ OPTIMIZER_BYTES = {
     "muon": 4.0,
 }
 """Bytes of optimizer state per parameter, without the master copy."""
-
-SUB_GROUP = 1_000_000_000
-"""Parameters that ZeRO-3 updates at a time (DeepSpeed's sub_group_size)."""
 
 
 def optimizer_bytes(training: TrainingSpec) -> float:
@@ -55,46 +53,56 @@ class Rates:
     """fp32 gradient copy and optimizer temporaries."""
     init: Floats
     """Weights and flat copies when the engine starts."""
+    frozen: Floats
+    """Per frozen parameter, in 16-bit equivalents."""
     host: Floats
     """Pinned host bytes of offloaded states, per parameter of this rank's stage."""
     nvme: Floats
+
+    def spread(self, of_row: Ints) -> "Rates":
+        """From combinations to rows."""
+        return Rates(**{f.name: spread(getattr(self, f.name), of_row) for f in fields(self)})
 
 
 def state_rates(
     coefficients: MemoryCoefficients,
     training: TrainingSpec,
     table: PlanTable,
-    rows: Ints,
     ranks: Floats,
 ) -> Rates:
-    """Rates of the given rows, sharded over `ranks` (dense: dp sp cp; experts: that over ep)."""
-    software, zero = table.software[rows], table.zero_stage[rows]
+    """Rates of every plan of a table.
+
+    ranks: over which ZeRO shards: dp sp cp for dense parameters, that over ep for experts.
+    """
+    software, zero = table.software, table.zero_stage
     element = float(element_bytes(training))
     mixed = element == 2 and training.fp32_master
     always = by_software(coefficients, software, lambda p: p.always_shards_optimizer) > 0
-    own_weights = (
-        by_software(coefficients, software, lambda p: p.holds_16bit_weights) > 0 if mixed else True
-    )
+    # FSDP keeps fp32 parameters, sharded from SHARD_GRAD_OP (ZeRO 2) on, and casts them on use
+    casts = by_software(coefficients, software, lambda p: p.holds_16bit_weights) == 0
     permanent = by_software(coefficients, software, lambda p: p.permanent_gradients) > 0
     grad = by_software(coefficients, software, lambda p: gradient_bytes(p.gradient_bytes, training))
     shards_optimizer = (zero >= 1) | (always & (training.precision == "bf16"))
     optimizer_share = np.where(shards_optimizer, 1 / ranks, 1.0)
     gradient_share = np.where(zero >= 2, 1 / ranks, 1.0)
-    weight_share = np.where(zero >= 3, 1 / ranks, 1.0)
+    weight_share = np.where(zero >= np.where(casts, 2, 3), 1 / ranks, 1.0)
 
-    weights = np.where(own_weights, element, 0.0) * weight_share
-    # FSDP keeps its fp32 parameters sharded between uses from SHARD_GRAD_OP (ZeRO 2) on
-    master_share = np.where(own_weights, optimizer_share, gradient_share)
-    master = np.where(mixed, 4.0, 0.0) * master_share
+    weights = element * weight_share
+    master = 0.0 * weights
+    if mixed:
+        master = 4.0 * np.where(casts, weight_share, optimizer_share)
+        if training.lora is None:
+            weights = np.where(casts, 0.0, weights)
     optimizer = optimizer_bytes(training) * optimizer_share
 
-    many = table.grad_accum[rows] > 1
+    many = table.grad_accum > 1
     full, part = grad, grad * gradient_share
     held = np.where(zero >= 2, part, np.where(permanent | many, full, 0.0))
-    held = np.where((zero == 2) & ~many & ~permanent, 0.0, held)
+    lazy = (zero == 2) | (casts & (zero == 3))  # DeepSpeed's ZeRO 3 holds a flat gradient shard
+    held = np.where(lazy & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, full) - held
     # ZeRO 1 copies its share out of the whole gradient before it lets the rest go
-    deepspeed = ~permanent & (own_weights if mixed else True)
+    deepspeed = ~permanent & ~casts
     growing = growing + np.where(deepspeed & (zero == 1), grad / ranks, 0.0)
     at_step = np.where(permanent | (zero == 0) | (zero == 3) | ~deepspeed, held + growing, 0.0)
 
@@ -107,19 +115,22 @@ def state_rates(
     init = weights * np.where(flat & (zero < 3), 2.0, 1.0)
     init = np.maximum(init, weights + master)
 
-    off_optimizer = np.where(table.offload_optimizer[rows] != Offload.NONE, 1.0, 0.0)
-    off_optimizer = np.where(zero >= 3, off_optimizer * table.offload_ratio[rows], off_optimizer)
+    off_optimizer = np.where(table.offload_optimizer != Offload.NONE, 1.0, 0.0)
+    off_optimizer = np.where(zero >= 3, off_optimizer * table.offload_ratio, off_optimizer)
     off_optimizer = np.where(zero >= 1, off_optimizer, 0.0)
-    off_param = (table.offload_param[rows] != Offload.NONE) & (zero >= 3)
+    off_param = (table.offload_param != Offload.NONE) & (zero >= 3)
     on_gpu = 1 - off_optimizer
     host_states = (master + optimizer + 4.0 * optimizer_share) * off_optimizer
-    nvme_optimizer = (table.offload_optimizer[rows] == Offload.NVME) & (zero >= 3)
-    nvme_param = (table.offload_param[rows] == Offload.NVME) & (zero >= 3)
+    nvme_optimizer = (table.offload_optimizer == Offload.NVME) & (zero >= 3)
+    nvme_param = (table.offload_param == Offload.NVME) & (zero >= 3)
     host = np.where(nvme_optimizer, 0.0, host_states)
     host = host + np.where(off_param & ~nvme_param, weights, 0.0)
     nvme = np.where(nvme_optimizer, host_states, 0.0) + np.where(nvme_param, weights, 0.0)
     # offloaded gradients leave for the host bucket by bucket, from ZeRO 2 on
     leaves = np.where(zero >= 2, on_gpu, 1.0)
+    # FSDP shards a 4-bit base; for DeepSpeed's ZeRO-3 it is no parameter, and stays whole
+    quantized = training.lora is not None and training.lora.quantized_base
+    frozen = element * np.where(quantized & ~casts, 1.0, weight_share)
     return Rates(
         weights=np.where(off_param, 0.0, weights),
         master=master * on_gpu,
@@ -129,6 +140,7 @@ def state_rates(
         gradients_at_step=at_step * leaves,
         step=step * on_gpu,
         init=np.where(off_param, 0.0, init - master * off_optimizer),
+        frozen=np.where(off_param, 0.0, frozen),
         host=host,
         nvme=nvme,
     )

@@ -1,0 +1,183 @@
+"""What the work of a plan takes on one rank of one stage, apart from how states are sharded."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.activations import LayerBytes, layer_bytes, layer_input_bytes, shards
+from cost_model.memory.adapters import adapter_params, frozen_weight_bytes
+from cost_model.memory.layout import Stages, layers_in_flight
+from cost_model.memory.logits import logit_bytes
+from cost_model.memory.parameters import (
+    dense_per_layer,
+    embedding_params,
+    head_params,
+    stage_weights,
+)
+from cost_model.memory.precision import element_bytes
+from cost_model.memory.profile import by_software
+from cost_model.plans import Floats, Ints, PlanTable, Recompute
+from cost_model.specs import ModelSpec, TrainingSpec
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """One stage [rows]: parameters in elements, the rest in bytes."""
+
+    dense: Floats
+    """Trained parameters that shard over all data-parallel ranks."""
+    expert: Floats
+    """Trained parameters that shard over the ranks of one expert-parallel copy."""
+    frozen: Floats
+    """Frozen parameters, in 16-bit equivalents where they are quantised."""
+    params: Floats
+    """All parameters that a layer's use gathers."""
+    largest: Floats
+    """Parameters of the largest unit that is gathered at once."""
+    activations: Floats
+    """Kept for the backward pass, over the micro-batches in flight."""
+    logits_peak: Floats
+    logits_kept: Floats
+    at_loss: Floats
+    """Workspaces and weight gradients beside the logits."""
+    in_layer: Floats
+    """The largest layer's recomputed activations, transients and weight gradients."""
+    at_end: Floats
+    """The same when all other activations are gone."""
+    between: Floats
+    """Workspaces that are there at every moment."""
+    on_host: Floats
+    """Layer inputs that cpu_checkpointing keeps in host memory."""
+
+    def pick(self, rows: Ints) -> "StageWork":
+        """The given rows."""
+        return StageWork(**{f.name: getattr(self, f.name).take(rows) for f in fields(self)})
+
+
+def joined(parts: list[StageWork]) -> StageWork:
+    """Rows of several stages, one after another."""
+    return StageWork(
+        **{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(StageWork)}
+    )
+
+
+@dataclass(frozen=True)
+class PlanWork:
+    """What does not depend on the stage [rows]."""
+
+    per_layer: tuple[LayerBytes, ...]
+    dense: tuple[Floats, ...]
+    expert: tuple[Floats, ...]
+    adapter: tuple[Floats, ...]
+    embedding: Floats
+    head: Floats
+    """On a stage that holds the embedding too."""
+    last_head: Floats
+    """On one that does not: a tied matrix is held again."""
+    checkpoint: Floats
+    """One layer's input as it is kept for recomputation, on the GPU."""
+    host_checkpoint: Floats
+    """The same on the host."""
+    head_input: Floats
+    logits_kept: Floats
+    logits_peak: Floats
+    layer_gradient: Floats
+    """Weight gradients of one layer in the training precision, before they are accumulated."""
+    cached_gradient: Floats
+    """The part of layer_gradient that is never freed."""
+    head_gradient: Floats
+    workspace: Floats
+
+
+def plan_work(
+    coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
+) -> PlanWork:
+    """The work of every plan of a (small) table of distinct ones."""
+    on = shards(coefficients, training, table)
+    element = element_bytes(training)
+    software = table.software
+    sharded = by_software(coefficients, software, lambda p: p.tp_shards_vocabulary) > 0
+    caches = by_software(coefficients, software, lambda p: p.caches_weight_gradients)
+    dense = tuple(dense_per_layer(layer, on.tp) for layer in model.kinds)
+    layer_input = layer_input_bytes(model, training, on)
+    checkpoint = layer_input / np.where(table.partition_activations, on.tp, 1.0)
+    kept, peak = logit_bytes(model, training, coefficients, table, on)
+    layer_gradient = element * np.maximum.reduce(dense)
+    head_matrix = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
+    yes, no = np.ones(len(table), np.bool_), np.zeros(len(table), np.bool_)
+    return PlanWork(
+        per_layer=tuple(layer_bytes(model, layer, training, on) for layer in model.kinds),
+        dense=dense,
+        expert=tuple(layer.expert_params / (on.tp * on.ep) for layer in model.kinds),
+        adapter=tuple(adapter_params(model, layer, training, on.tp) for layer in model.kinds),
+        embedding=embedding_params(model, on.tp, sharded),
+        head=head_params(model, on.tp, sharded, yes),
+        last_head=head_params(model, on.tp, sharded, no),
+        checkpoint=np.where(table.cpu_checkpointing, 0.0, checkpoint),
+        host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
+        head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + element),
+        logits_kept=kept,
+        logits_peak=peak,
+        layer_gradient=layer_gradient,
+        cached_gradient=layer_gradient * caches,
+        head_gradient=element * head_matrix * caches,
+        workspace=by_software(coefficients, software, lambda p: p.workspace_mib) * 2**20,
+    )
+
+
+def stage_work(
+    model: ModelSpec, training: TrainingSpec, table: PlanTable, work: PlanWork, stages: Stages
+) -> StageWork:
+    """The work of one stage of every plan of a (small) table."""
+    head = np.where(stages.has_embedding, work.head, work.last_head)
+    held = stage_weights(model, stages, work.dense, work.expert, work.embedding, head)
+    zero = np.zeros(len(table))
+    dense, expert, frozen = held.dense, held.expert, zero
+    if training.lora is not None:
+        ends = np.where(stages.has_embedding, work.embedding, 0.0)
+        ends = ends + np.where(stages.has_head, head, 0.0)
+        frozen = ends + (held.all - ends) * frozen_weight_bytes(training) / element_bytes(training)
+        dense, expert = zero, zero
+        for layers, adapter in zip(stages.layers, work.adapter, strict=True):
+            dense = dense + layers * adapter
+
+    share = _recomputed(table, stages)
+    acts, whole, transient = _activations(work, stages, share)
+    between = work.workspace + work.cached_gradient
+    at_end = work.workspace + transient + np.where(share > 0, whole, 0.0)
+    last = stages.has_head
+    in_flight = layers_in_flight(table, stages.index)
+    return StageWork(
+        dense=dense,
+        expert=expert,
+        frozen=frozen,
+        params=held.all,
+        largest=held.largest,
+        activations=acts * in_flight + np.where(last, work.head_input, 0.0),
+        logits_peak=np.where(last, work.logits_peak, 0.0),
+        logits_kept=np.where(last, work.logits_kept, 0.0),
+        at_loss=between + np.where(last, work.head_gradient, 0.0),
+        in_layer=at_end + work.layer_gradient,
+        at_end=np.maximum(at_end, between),
+        between=between,
+        on_host=work.host_checkpoint * share * sum(stages.layers, np.zeros(1)) * in_flight,
+    )
+
+
+def _recomputed(table: PlanTable, stages: Stages) -> Floats:
+    """Share of the stage's layers that are recomputed whole."""
+    held = np.maximum(sum(stages.layers, np.zeros(1)), 1.0)
+    wanted = np.where(table.recompute_layers < 0, held, table.recompute_layers)
+    return np.where(table.recompute == Recompute.FULL, np.minimum(wanted, held) / held, 0.0)
+
+
+def _activations(work: PlanWork, stages: Stages, share: Floats) -> tuple[Floats, Floats, Floats]:
+    """Kept of one micro-batch; the largest layer whole; the largest layer's transients."""
+    acts, whole, transient = np.zeros((3, len(share)))
+    for layers, layer in zip(stages.layers, work.per_layer, strict=True):
+        acts = acts + layers * (layer.kept + share * (work.checkpoint - layer.kept))
+        whole = np.maximum(whole, layer.whole)
+        # selective recompute brings one layer's scores back
+        transient = np.maximum(transient, layer.transient + (layer.whole - layer.kept))
+    return acts, whole, transient
