@@ -15,6 +15,7 @@ CUSTOM = {
     "hpz": 1,
     "vpp": 1,
     "recompute": int(Recompute.FULL),
+    "recompute_layers": -1,
     "offload_optimizer": 0,
     "offload_param": 0,
     "chunked_loss": 0,

@@ -25,6 +25,7 @@ from planner.request.request import Resolved
 from planner.rows import join, take
 from planner.rules import World
 from planner.space import Bound, enumerate_plans
+from planner.space.solve import fewest_recomputed, solvable, without_recompute
 
 BLOCK = 16_384
 """Plans predicted at once: large enough to amortise NumPy's calls, small enough for the cache."""
@@ -42,6 +43,7 @@ class Ranked:
     bounded: int
     legal: int
     fitting: int
+    solved: int
     by_software: dict[str, int]
 
 
@@ -58,6 +60,8 @@ def evaluate(world: World, table: PlanTable) -> Prediction:
 
 def _held(world: World, table: PlanTable) -> Scores:
     """Memory alone; the step time is unknown (0)."""
+    if not len(table):
+        return _sure(0)
     held = memory(world.model, world.cluster, world.training, table)
     chance = fits_probability(held, world.cluster)
     unknown = np.zeros(len(table))
@@ -66,6 +70,8 @@ def _held(world: World, table: PlanTable) -> Scores:
 
 def _timed(world: World, table: PlanTable, scores: Scores) -> Scores:
     """The same with step times."""
+    if not len(table):
+        return scores
     step = step_time(world.model, world.cluster, world.training, table, Coefficients.default())
     return Scores(step.seconds, scores.total_bytes, scores.host_bytes, scores.fits_probability)
 
@@ -118,6 +124,15 @@ class _Best:
         if self.held > 2 * max(BLOCK, self.resolved.search.keep):
             self.settle()
 
+    def worst_key(self) -> float | None:
+        """First sort key of the last plan kept; None while any plan may still enter."""
+        search = self.resolved.search
+        if search.objective == "pareto" or self.held < search.keep:
+            return None
+        self.settle()
+        table, scores = self.parts[0]
+        return float(keys(search, table, scores)[0][-1])
+
     def settle(self) -> PlanTable:
         if not self.parts:
             return PlanTable.from_columns(0)
@@ -135,17 +150,45 @@ class _Best:
         return table
 
 
+def _acceptable(resolved: Resolved, table: PlanTable) -> Bools:
+    return acceptable(resolved.world, resolved.search, _held(resolved.world, table))
+
+
 def _kept(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
     """The plans that fit and meet the deadline, with their step times."""
     world, search = resolved.world, resolved.search
     scores = _held(world, table)
-    good = acceptable(world, search, scores)
-    table, scores = take(table, good), take(scores, good)
-    if not len(table):
-        return table, scores
-    scores = _timed(world, table, scores)
-    punctual = meets_deadline(world, search, scores)
+    rows = np.flatnonzero(acceptable(world, search, scores))
+    table = take(table, rows)
+    scores = _timed(world, table, take(scores, rows))
+    punctual = np.flatnonzero(meets_deadline(world, search, scores))
     return take(table, punctual), take(scores, punctual)
+
+
+def _solved(
+    resolved: Resolved, table: PlanTable, worst_key: float | None
+) -> tuple[PlanTable, Scores]:
+    """Plans of `table` with the fewest recomputed layers that fit.
+
+    worst_key: the first sort key of the last plan kept so far; plans that would not beat it even
+    without any recompute are not solved. None solves all.
+    """
+    world, search = resolved.world, resolved.search
+    if {"recompute_layers"} & (set(search.fixed) | set(search.limits)):
+        table = table.take(slice(0, 0))
+    table = solvable(world, table)
+    if worst_key is not None and len(table):
+        plain = without_recompute(table)
+        hopeful = _timed(world, plain, _sure(len(table)))
+        table = table.take(np.flatnonzero(keys(search, table, hopeful)[0] <= worst_key))
+    return _kept(
+        resolved, fewest_recomputed(world, table, lambda plans: _acceptable(resolved, plans))
+    )
+
+
+def _sure(n: int) -> Scores:
+    """Scores of plans that would fit for certain; times unknown."""
+    return Scores(np.zeros(n), np.zeros(n), np.zeros(n), np.ones(n))
 
 
 def in_blocks(tables: Iterable[PlanTable]) -> Iterator[PlanTable]:
@@ -164,10 +207,12 @@ def in_blocks(tables: Iterable[PlanTable]) -> Iterator[PlanTable]:
 
 
 def fitting_plans(resolved: Resolved) -> Iterator[tuple[PlanTable, Scores]]:
-    """All plans that fit, block by block, with their scores."""
+    """All plans that fit, solved ones included, block by block, with their scores."""
     found = enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved))
     for part in in_blocks(block.table for block in found):
-        yield _kept(resolved, part)
+        kept, scores = _kept(resolved, part)
+        yield kept, scores
+        yield _solved(resolved, kept, None)
 
 
 Observer = Callable[[PlanTable, Scores], None]
@@ -179,8 +224,9 @@ def rank(
 ) -> Ranked:
     """Predicts every legal plan and ranks those that fit; the table is empty where none does."""
     best = _Best(resolved)
-    enumerated = bounded = legal = seen = fitting = 0
+    enumerated = bounded = legal = seen = fitting = solved = 0
     by_software: dict[str, int] = {}
+    unsolved: list[PlanTable] = []
 
     def tables() -> Iterator[PlanTable]:
         nonlocal enumerated, bounded, legal
@@ -197,12 +243,17 @@ def rank(
         kept, scores = _kept(resolved, part)
         fitting += len(kept)
         best.add(kept, scores)
+        unsolved.append(solvable(resolved.world, kept))
         if observe is not None and len(kept):
             observe(kept, scores)
         seen += len(part)
         if progress is not None:
             progress(seen, legal)
-    return Ranked(best.settle(), enumerated, bounded, legal, fitting, by_software)
+    for part in in_blocks(unsolved):
+        kept, scores = _solved(resolved, part, best.worst_key())
+        solved += len(kept)
+        best.add(kept, scores)
+    return Ranked(best.settle(), enumerated, bounded, legal, fitting, solved, by_software)
 
 
 def missing_bytes(world: World, scores: Scores, headroom: float = 0.0) -> Floats:

@@ -21,6 +21,8 @@ class Certificate:
     """Layouts dropped with all their refinements: not even the most frugal one fits."""
     fitting: int
     """Plans that fit as surely as the request demands."""
+    solved: int
+    """Plans added by solving how many layers to recompute: the fewest with which each fits."""
     by_software: dict[str, int]
     """Legal plans by software."""
     seconds: float

@@ -35,6 +35,7 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
         legal=ranked.legal,
         bounded=ranked.bounded,
         fitting=ranked.fitting,
+        solved=ranked.solved,
         by_software=ranked.by_software,
         seconds=perf_counter() - started,
     )

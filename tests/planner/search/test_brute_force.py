@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from cost_model.plans import Plan, PlanTable, Software
+from cost_model.plans import Plan, PlanTable, Recompute, Software
 from cost_model.predict import predict
 from planner.request import Resolved
 from planner.rules import legal
@@ -45,9 +45,9 @@ def _combinations(resolved: Resolved) -> Iterator[Plan]:
 def test_the_ranking_equals_a_loop_over_all_combinations(question: dict[str, object]) -> None:
     resolved = resolve(**question, keep=10_000)  # type: ignore[arg-type]
     world = resolved.world
-    every = list(_combinations(resolved))
-    lawful = legal(world, PlanTable.from_plans(every))
-    plans = [plan for plan, kept in zip(every, lawful, strict=True) if kept]
+    combinations = list(_combinations(resolved))
+    lawful = legal(world, PlanTable.from_plans(combinations))
+    plans = [plan for plan, kept in zip(combinations, lawful, strict=True) if kept]
     table = PlanTable.from_plans(plans)
     found = predict(world.model, world.cluster, world.training, table)
     fitting = [
@@ -60,10 +60,43 @@ def test_the_ranking_equals_a_loop_over_all_combinations(question: dict[str, obj
 
     result = search(resolved)
 
-    ranked = {c.plan.model_dump_json() for c in result.candidates}
+    enumerated = [c for c in result.candidates if c.plan.recompute_layers == -1]
+    ranked = {c.plan.model_dump_json() for c in enumerated}
     assert ranked == {plan.model_dump_json() for _, plan in fitting}
-    scores = [c.step.seconds * gpus(c.plan) for c in result.candidates]
+    scores = [c.step.seconds * gpus(c.plan) for c in enumerated]
     assert scores == pytest.approx(expected, rel=1e-12)
-    assert scores == sorted(scores)
+    every = [c.step.seconds * gpus(c.plan) for c in result.candidates]
+    assert every == sorted(every)
     assert result.certificate.fitting == len(fitting)
     assert result.certificate.legal <= len(plans)
+
+
+@pytest.mark.parametrize("question", SMALL, ids=range(len(SMALL)))
+def test_the_recomputed_layers_are_the_fewest_that_fit(question: dict[str, object]) -> None:
+    """Against a loop over every number of layers, for every plan that needs recompute."""
+    resolved = resolve(**question, keep=10_000)  # type: ignore[arg-type]
+    world = resolved.world
+    candidates = search(resolved).candidates
+    full = [c.plan for c in candidates if c.plan.recompute == Recompute.FULL]
+    whole = [p for p in full if p.recompute_layers == -1]
+    assert whole
+    for plan in whole[:: max(1, len(whole) // 40)]:
+        stage = -(-world.model.layers // plan.pp)
+        ks = range(stage + 1)
+        table = PlanTable.from_plans([_recomputing(plan, k) for k in ks])
+        chance = predict(world.model, world.cluster, world.training, table).fits_probability
+        fewest = next(k for k in ks if chance[k] >= resolved.search.min_fits_probability)
+        found = [p.recompute_layers for p in full if _but_layers(p) == _but_layers(plan)]
+        expected = [-1] if fewest in {0, stage} else [-1, fewest]
+        assert sorted(found) == expected
+
+
+def _but_layers(plan: Plan) -> str:
+    return plan.model_copy(update={"recompute_layers": -1}).model_dump_json()
+
+
+def _recomputing(plan: Plan, layers: int) -> Plan:
+    if layers:
+        return plan.model_copy(update={"recompute_layers": layers})
+    off = {"recompute": 0, "partition_activations": False, "cpu_checkpointing": False}
+    return plan.model_copy(update=off)
