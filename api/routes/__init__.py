@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from api.routes import candidates, catalogue, events, health, plans, predict
+from api.routes import candidates, catalogue, check, events, health, plans, predict
 
 ROUTERS: tuple[APIRouter, ...] = (
     plans.router,
@@ -10,6 +10,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     events.router,
     predict.router,
     catalogue.router,
+    check.router,
 )
 """Routes under /v1; they need the API key where one is set."""
 

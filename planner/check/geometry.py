@@ -29,6 +29,7 @@ def check(document: dict[str, Any], situation: Situation) -> list[Finding]:
         *_tensor(shape, tp, autotp != 1),
         *_sequence(shape, sp),
         *_world(situation, autotp if isinstance(autotp, int) else 1),
+        *_beyond(situation, tp),
         *_nodes(situation),
     ]
 
@@ -176,6 +177,25 @@ def _world(situation: Situation, autotp: int) -> list[Finding]:
             f"{world} ranks do not divide into groups of {autotp}: initialize raises an IndexError "
             "(utils/groups.py:229)",
             f"use autotp_size of {', '.join(map(str, _divisors(world)))}",
+        )
+    ]
+
+
+def _beyond(situation: Situation, tp: int) -> list[Finding]:
+    """Degrees whose product is more than the ranks there are."""
+    world = situation.world_size
+    wished = situation.facts.get("pp_wished")
+    pp = wished if isinstance(wished, int) and wished > 1 else situation.degree("pp")
+    if world is None or tp * pp <= world:
+        return []
+    return [
+        Finding(
+            "error",
+            "degrees-beyond-world",
+            "",
+            f"tensor parallel {tp} x pipeline {pp} asks for {tp * pp} GPUs at least, and there are "
+            f"{world}",
+            f"use degrees whose product divides {world}",
         )
     ]
 

@@ -62,9 +62,9 @@ class Condition:
                 return False
         if self.value in ("set", "unset"):
             there = value is not None and value is not edit.ABSENT
-            return there == (self.value == "set")
+            return bool(there == (self.value == "set"))
         on = bool(value) and value != "auto" and value is not edit.ABSENT
-        return on == (self.value == "on")
+        return bool(on == (self.value == "on"))
 
     def _look_up(self, document: dict[str, Any], situation: Situation, known: schema.Schema) -> Any:
         head, *rest = self.path

@@ -16,8 +16,10 @@ VALUES: list[Any] = [
     "nvme", "x", 1e30, {"enabled": True}, {"a": 1}, "fp16", "sum", "torch", "", 10**30, "1.0",
     "true", 0.5, "none", "Ignore", 2.0,
 ]  # fmt: skip
-STRANGE_KEYS = ["strict", "self", "foo", "zero_optimisation", "max_grad_norm", "throughput",
-                "params", "type", "mics_shard_size", "nebula", "sequence_parallel_size"]  # fmt: skip
+STRANGE_KEYS = [
+    "strict", "self", "foo", "zero_optimisation", "max_grad_norm", "throughput", "params", "type",
+    "mics_shard_size", "nebula", "sequence_parallel_size",
+]  # fmt: skip
 TEXTS = {
     "plain": '{"train_batch_size": 8}',
     "comments and a trailing comma": '{"train_batch_size": 8, // all\n # more\n}',
