@@ -40,7 +40,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "api.jobs.worker"],
+            [sys.executable, "-m", "api.search_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

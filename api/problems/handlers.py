@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from api.problems.fields import invalid_fields, invalid_parameters
+from api.faults import invalid_fields, invalid_parameters
 from api.problems.model import MEDIA_TYPE, TITLES
 from api.problems.parameters import ParameterError
 from planner.errors import RequestError

@@ -146,5 +146,12 @@ def _modules_after(code: str) -> Any:
 
 
 def test_the_service_and_the_command_line_start_without_torch() -> None:
-    loaded = _modules_after("import api.cli.main, api.app, api.jobs.worker; api.app.create_app()")
+    loaded = _modules_after(
+        "import api.cli.main, api.app, api.search_process.answers; api.app.create_app()"
+    )
     assert not {"torch", "deepspeed", "transformers"} & set(loaded)
+
+
+def test_a_search_process_starts_without_the_web_and_job_frameworks() -> None:
+    loaded = _modules_after("import api.search_process.answers")
+    assert not {"fastapi", "dbos", "sqlalchemy"} & set(loaded)

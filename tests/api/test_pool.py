@@ -72,7 +72,7 @@ def test_a_silent_search_that_nobody_wants_is_abandoned(
 
 
 def _workers() -> list[int]:
-    name = b"api.jobs.worker"
+    name = b"api.search_process"
     return [p for p in children(os.getpid()) if name in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any, TextIO
 
-from api.jobs.search import answers
+from api.search_process.answers import answers
 
 
 def _read(requests: "queue.Queue[str]") -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from api.problems.fields import invalid_fields
+from api.faults import invalid_fields
 from planner.errors import RequestError
 from planner.request import PlanRequest
 from planner.search import search
