@@ -172,3 +172,7 @@ def _write(fitted: Coefficients, spreads: dict[str, dict[str, float]], sigma: fl
     memory = json.loads(path.read_text("utf-8"))
     memory["spread"]["sigma"] = round(sigma, 3)
     path.write_text(json.dumps(memory, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

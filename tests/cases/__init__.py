@@ -1,0 +1,1 @@
+"""Tests of how real cases are understood."""
