@@ -1,0 +1,101 @@
+"""Host memory, communicators, coefficients, and how sure a prediction is."""
+
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from cost_model.calibration.memory import SoftwareMemory, default_memory_coefficients
+from cost_model.catalogue import model
+from cost_model.memory import fits_probability, interval, memory
+from cost_model.memory.framework import communicators
+from cost_model.memory.host import pinned_bytes
+from cost_model.memory.uncertainty import _normal_cdf
+from cost_model.plans import Plan, PlanTable, Software
+from cost_model.specs import TrainingSpec
+from tests.cost_model.memory.samples import GIB, dgx
+
+TRAINING = TrainingSpec(seq_len=4096, global_batch=8)
+
+
+def predicted(**knobs: object):  # type: ignore[no-untyped-def]
+    table = PlanTable.from_plans([Plan(**knobs)])
+    return memory(model("llama-2-7b"), dgx(8), TRAINING, table)
+
+
+def test_pinned_memory_is_rounded_up_to_a_power_of_two() -> None:
+    rounded = pinned_bytes(np.array([0.0, 1.0, 3 * GIB, 4 * GIB, 4.1 * GIB]))
+    assert rounded.tolist() == [0, 1, 4 * GIB, 4 * GIB, 8 * GIB]
+
+
+def test_an_offloaded_optimizer_takes_16_bytes_a_parameter_of_its_host() -> None:
+    """fp32 master, momentum, variance and gradient of one rank: 12.55 GiB, pinned as 16."""
+    kept = predicted(dp=8, zero_stage=2).host_bytes[0]
+    away = predicted(dp=8, zero_stage=2, offload_optimizer="cpu").host_bytes[0]
+    share = 16 * model("llama-2-7b").params / 8
+    assert share / GIB == pytest.approx(12.55, abs=0.01)
+    states, saved = 8 * 16 * GIB, 2 * model("llama-2-7b").params
+    loaded = 8 * saved
+    assert away - kept == pytest.approx(states + saved - loaded)
+
+
+def test_nvme_holds_what_the_host_does_not() -> None:
+    flash = predicted(dp=8, zero_stage=3, offload_optimizer="nvme")
+    assert flash.nvme_bytes[0] == pytest.approx(16 * model("llama-2-7b").params)
+    assert flash.host_bytes[0] < predicted(dp=8, zero_stage=3, offload_optimizer="cpu").host_bytes
+
+
+def test_each_axis_in_use_has_a_communicator_of_its_own() -> None:
+    table = PlanTable.from_plans(
+        [Plan(), Plan(dp=8), Plan(tp=2, dp=4), Plan(tp=2, pp=2, dp=2), Plan(dp=8, ep=2)]
+    )
+    assert communicators(table).tolist() == [0, 1, 3, 4, 2]
+
+
+def test_the_peak_is_a_coin_flip_where_it_equals_the_gpu() -> None:
+    found = predicted(dp=8, zero_stage=2)
+    node = dgx().node
+    exact = node.gpu.model_copy(update={"memory_gib": found.total_bytes[0] / GIB})
+    roomy = node.model_copy(update={"gpu": exact, "host_ram_gib": 1e6})
+    where = dgx().model_copy(update={"node": roomy})
+    assert fits_probability(found, where)[0] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_more_memory_is_never_less_likely_to_fit() -> None:
+    found = predicted(dp=8, zero_stage=2)
+    node = dgx().node
+    chances = []
+    for gib in (16, 24, 32, 40, 80):
+        gpu = node.gpu.model_copy(update={"memory_gib": gib})
+        where = dgx().model_copy(update={"node": node.model_copy(update={"gpu": gpu})})
+        chances.append(fits_probability(found, where)[0])
+    assert chances == sorted(chances)
+    assert chances[0] < 0.01
+    assert chances[-1] > 0.99
+
+
+def test_a_node_without_flash_fits_no_nvme_offload() -> None:
+    found = predicted(dp=8, zero_stage=3, offload_optimizer="nvme")
+    node = dgx().node.model_copy(update={"nvme": None})
+    assert fits_probability(found, dgx().model_copy(update={"node": node}))[0] == 0
+
+
+def test_the_interval_is_symmetric_in_the_logarithm() -> None:
+    found = predicted(dp=8, zero_stage=2)
+    low, high = interval(found)
+    assert low * high == pytest.approx(found.total_bytes**2)
+
+
+def test_the_normal_distribution_is_that_of_math() -> None:
+    z = np.linspace(-5, 5, 101)
+    expected = [0.5 * (1 + math.erf(x / math.sqrt(2))) for x in z]
+    np.testing.assert_allclose(_normal_cdf(z), expected, atol=1e-7)
+
+
+def test_every_software_has_a_profile_and_unknown_figures_are_refused() -> None:
+    known = default_memory_coefficients()
+    for software in Software:
+        profile = known.of(software)
+        with pytest.raises(ValidationError):
+            SoftwareMemory.model_validate({**profile.model_dump(), "fudge": 1.0})
