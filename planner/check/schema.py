@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -43,6 +43,10 @@ class Schema:
 
     def block(self, path: tuple[str, ...]) -> Block | None:
         """The block at a path; None where the schema has no block there."""
+        return _block(self.version, path)
+
+    def find_block(self, path: tuple[str, ...]) -> Block | None:
+        """As `block`, without its cache."""
         node: dict[str, Any] = self.top
         for i, part in enumerate(path):
             inner = _step(node, part, self.models)
@@ -117,7 +121,7 @@ def nearest(version: str) -> str:
     return older[-1] if older else versions()[0]
 
 
-@cache
+@lru_cache(maxsize=64)
 def load(version: str = DEFAULT_VERSION) -> Schema:
     """The schema of the nearest known version."""
     text = (_folder() / f"{nearest(version)}.json").read_text("utf-8")
@@ -150,7 +154,12 @@ def _paths(version: str) -> dict[str, tuple[str, ...]]:
     return {".".join(p): p for p in walk(())}
 
 
-@cache
+@lru_cache(maxsize=4096)
+def _block(version: str, path: tuple[str, ...]) -> Block | None:
+    return load(version).find_block(path)
+
+
+@lru_cache(maxsize=4096)
 def known_in(path: str) -> tuple[str, ...]:
     """Versions whose schema knows a dotted key, oldest first."""
     return tuple(v for v in versions() if path in _paths(v))

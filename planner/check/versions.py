@@ -3,7 +3,7 @@
 import operator
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 
 from planner.check.schema import version_key
 
@@ -17,7 +17,7 @@ _OPERATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 }
 
 
-@cache
+@lru_cache(maxsize=4096)
 def within(version: str, ranges: str) -> bool:
     """Whether a version lies in every range; an empty text holds for all."""
     for part in filter(None, (p.strip() for p in ranges.split(","))):

@@ -24,7 +24,8 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 SLIPS = (
-    ("true", "True"), ('"', "'"), ("}", ",}"), (",", ""), ("{", "{ // note\n"), (":", ""), ("}", ""),
+    ("true", "True"), ('"', "'"), ("}", ",}"), (",", ""), ("{", "{ // note\n"), (":", ""),
+    ("}", ""),
     ("null", "None"), ("1", "1_0"), ("\n", "\n# x\n"), ('"', "“"), ("[", "[,"), ("{", "{%if%}{"),
 )  # fmt: skip
 
@@ -44,9 +45,10 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     """A config whose keys exist or nearly do, with any values."""
     document: dict[str, Any] = {}
     for path in draw(st.lists(st.sampled_from(PATHS), min_size=1, max_size=8)):
+        key = path[-1]
         if draw(st.integers(0, 9)) == 0:
-            path = (*path[:-1], path[-1][:-1] + draw(st.sampled_from(["", "s", " ", "_x"])))
-        _put(document, path, draw(VALUES))
+            key = key[:-1] + draw(st.sampled_from(["", "s", " ", "_x"]))
+        _put(document, (*path[:-1], key), draw(VALUES))
     return document
 
 
