@@ -8,13 +8,12 @@ from typing import Any, Literal
 from cost_model.specs.geometry import explicit
 from cost_model.specs.model import ModelSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
-from tests.benchmarks.rows.known import Geometry, known
+from tests.benchmarks.rows.known import Geometry, catalogue_model, catalogue_name, known
 from tests.benchmarks.rows.raw import RawRow
 
 _NOT_TEXT = (
     (r"resnet|vit\b|gan\b|unet|diffusion", "no transformer on text"),
     (r"mamba|nemotron.?3.?nano|hybrid", "state-space layers"),
-    (r"moonlight|multi-latent|deepseek", "latent attention's ranks not stated"),
     (r"\bm?t5\b|t0_|mt0|encoder-decoder", "encoder-decoder, geometry not stated"),
 )
 
@@ -148,6 +147,9 @@ def model_of(raw: RawRow, tp: int, ledger: Ledger) -> ModelSpec:
     """
     name = raw.text("model_name")
     _refuse(raw, name)
+    listed = _from_catalogue(raw, name, tp, ledger)
+    if listed is not None:
+        return listed
     published = known(name)
     hidden, layers = raw.integer("hidden"), raw.integer("layers")
     if hidden is None or layers is None:
@@ -207,6 +209,25 @@ def model_of(raw: RawRow, tp: int, ledger: Ledger) -> ModelSpec:
         dense_layers=dense,
     )
     return _masked(build(_tie(shape, raw, published, ledger)), raw, ledger)
+
+
+def _from_catalogue(raw: RawRow, name: str, tp: int, ledger: Ledger) -> ModelSpec | None:
+    """The catalogue's model where the row leaves geometry blank and contradicts none of it."""
+    blank = [k for k in ("hidden", "layers", "heads", "ffn_hidden") if raw.integer(k) is None]
+    entry = catalogue_name(name)
+    if not blank or entry is None:
+        return None
+    whole = catalogue_model(entry, None, None)
+    hidden, layers = raw.integer("hidden"), raw.integer("layers")
+    if whole is None or (hidden is not None and hidden != whole.hidden):
+        return None
+    cut = layers if layers != whole.layers else None
+    vocab = _padded(raw.integer("vocab") or whole.vocab, tp, raw)
+    found = catalogue_model(entry, cut, vocab if vocab != whole.vocab else None)
+    if found is not None:
+        ledger.assume("geometry_from_name")
+        return found.model_copy(update={"name": name})
+    return None
 
 
 def _refuse(raw: RawRow, name: str) -> None:

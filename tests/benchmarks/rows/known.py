@@ -5,8 +5,11 @@ From the catalogue where it has the model; the rest are facts of the models' own
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from cost_model import catalogue
+from cost_model.specs import from_config
+from cost_model.specs.errors import SpecError
 from cost_model.specs.model import ModelSpec
 
 
@@ -29,29 +32,14 @@ class Geometry:
     parallel: bool = False
 
 
-_IN_CATALOGUE: tuple[tuple[str, str], ...] = (
-    (r"mixtral.?8x7b", "mixtral-8x7b"),
-    (r"mixtral.?8x22b", "mixtral-8x22b"),
-    (r"qwen3.?30b", "qwen3-30b-a3b"),
-    (r"qwen3.?235b", "qwen3-235b-a22b"),
-    (r"tiny.?llama", "tinyllama-1.1b"),
-    (r"llama.?3\.2.?1b", "llama-3.2-1b"),
-    (r"llama.?3\.2.?3b", "llama-3.2-3b"),
-    (r"llama.?3(\.1)?.?8b", "llama-3.1-8b"),
-    (r"llama.?3(\.1)?.?70b", "llama-3.1-70b"),
-    (r"llama.?3(\.1)?.?405b", "llama-3.1-405b"),
-    (r"llama.?2?.?70b", "llama-2-70b"),
-    (r"llama.?65b", "llama-65b"),
-    (r"llama.?3[03]b", "llama-30b"),
-    (r"llama.?2?.?13b", "llama-2-13b"),
-    (r"llama.?2?.?7b", "llama-2-7b"),
-    (r"mistral.?7b", "mistral-7b"),
-    (r"qwen2\.5.?7b", "qwen2.5-7b"),
-    (r"qwen2\.5.?32b", "qwen2.5-32b"),
-    (r"qwen2\.5.?72b", "qwen2.5-72b"),
-    (r"gpt.?2.?xl", "gpt2-xl"),
-    (r"gpt.?3.?175b", "gpt-3-175b"),
+_ALIASES: tuple[tuple[str, str], ...] = (
+    (r"moonlight", "moonlight-16b-a3b"),
+    (r"tiny-?llama", "tinyllama-1.1b"),
+    (r"llama-?3-3b", "llama-3.2-3b"),
+    (r"llama-33b", "llama-30b"),
+    (r"deepseek-?v2$", "deepseek-v2"),
 )
+"""Other names under which measurements know models of the catalogue."""
 
 _KNOWN: tuple[tuple[str, Geometry], ...] = (
     # nanotron's benchmark models: LLaMA 3 shapes, multi-head attention, vocabulary 131,072; the
@@ -61,15 +49,7 @@ _KNOWN: tuple[tuple[str, Geometry], ...] = (
     (r"llama-like.8\.86", Geometry(4096, 32, 32, 32, 14336, 131072)),
     (r"llama-like.80", Geometry(8192, 80, 64, 64, 28672, 131072)),
     (r"code.?llama.?7b", Geometry(4096, 32, 32, 32, 11008, 32016)),
-    (r"gemma.?2b", Geometry(2048, 18, 8, 1, 16384, 256000, True, True, head_dim=256)),
-    (r"gemma.?7b", Geometry(3072, 28, 16, 16, 24576, 256000, True, True, head_dim=256)),
-    (r"phi.?2", Geometry(2560, 32, 32, 32, 10240, 51200, False, parallel=True)),
-    (r"falcon.?7b", Geometry(4544, 32, 71, 1, 18176, 65024, False, True, parallel=True)),
-    (r"falcon.?40b", Geometry(8192, 60, 128, 8, 32768, 65024, False, True, parallel=True)),
     (r"stablelm.*alpha.?3", Geometry(4096, 16, 32, 32, 16384, 50432, False, parallel=True)),
-    (r"gpt-?neox.?20b", Geometry(6144, 44, 64, 64, 24576, 50432, False, parallel=True)),
-    (r"bert.?large", Geometry(1024, 24, 16, 16, 4096, 30528, False, True)),
-    (r"bert.?base", Geometry(768, 12, 12, 12, 3072, 30528, False, True)),
     (r"chatglm3.?6b", Geometry(4096, 28, 32, 2, 13696, 65024)),
     (r"baichuan2?.?13b", Geometry(5120, 40, 40, 40, 13696, 125696)),
 )
@@ -81,10 +61,57 @@ def known(name: str) -> Geometry | None:
     for pattern, geometry in _KNOWN:
         if re.search(pattern, text):
             return geometry
-    for pattern, entry in _IN_CATALOGUE:
+    entry = catalogue_name(name)
+    return _of(catalogue.model(entry)) if entry else None
+
+
+@cache
+def catalogue_name(name: str) -> str | None:
+    """The catalogue's entry for a model's name as people write it, or None.
+
+    `Llama 2 13 B`, `LLAMA2-13B` and `llama2_13b` are llama-2-13b; the longest entry wins.
+    """
+    text = re.sub(r"[_/ ]+", "-", name.lower())
+    text = re.sub(r"(\d)-b\b", r"\1b", text)
+    for pattern, entry in _ALIASES:
         if re.search(pattern, text):
-            return _of(catalogue.model(entry))
-    return None
+            return entry
+    found = [entry for entry in catalogue.model_names() if _pattern(entry).search(text)]
+    entry = max(found, key=len, default=None)
+    size = re.search(r"(\d+(?:\.\d+)?)b\b", text)
+    if entry is None or size is None or re.search(r"\d[bm]", entry):
+        return entry
+    # `GPT2 7.5B` is not gpt2, whose entry names no size.
+    billions = catalogue.model(entry).params / 1e9
+    return entry if abs(billions / float(size.group(1)) - 1) < 0.2 else None
+
+
+@cache
+def _pattern(entry: str) -> re.Pattern[str]:
+    words = "-?".join(re.escape(word) for word in entry.split("-"))
+    words = re.sub(r"(?<=[a-z])(?=\d)", "-?", words)
+    return re.compile(rf"(?<![a-z0-9]){words}(?![a-z0-9])")
+
+
+@cache
+def catalogue_model(entry: str, layers: int | None, vocab: int | None) -> ModelSpec | None:
+    """A model of the catalogue, cut to `layers` and with `vocab` words where given.
+
+    None where its config cannot be cut (a pattern of layers of its own length).
+    """
+    config = catalogue.model_config(entry)
+    if layers is not None:
+        count = next((k for k in ("num_hidden_layers", "n_layer", "num_layers") if k in config), "")
+        if not count or layers > int(config[count]):
+            return None
+        config[count] = layers
+        config.pop("layer_types", None)
+    if vocab is not None:
+        config["vocab_size"] = vocab
+    try:
+        return from_config(config)
+    except SpecError:
+        return None
 
 
 def _of(model: ModelSpec) -> Geometry:
