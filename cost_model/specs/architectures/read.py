@@ -11,7 +11,7 @@ from cost_model.specs.architectures.heads import head
 from cost_model.specs.architectures.kinds import kinds_of
 from cost_model.specs.architectures.refused import reason
 from cost_model.specs.architectures.stack import Architecture, registered
-from cost_model.specs.architectures.wrapped import FLAT, TEXT_KEYS, TEXT_TYPES
+from cost_model.specs.architectures.wrapped import FLAT, OUTER_UNTIED, TEXT_KEYS, TEXT_TYPES
 from cost_model.specs.errors import SpecError
 from cost_model.specs.model import ModelSpec
 
@@ -107,8 +107,11 @@ def _text_tower(document: Fields, model_type: str) -> tuple[Fields, tuple[str, .
         return document, ()
     if key is None and model_type in FLAT:
         tower = Fields({**document.data, "model_type": TEXT_TYPES[model_type]}, document.pointer)
+    elif key is None:
+        wanted = "must be an object with the fields of the text tower"
+        raise SpecError(pointer_to(document.pointer, TEXT_KEYS[0]), None, wanted)
     else:
-        nested = document.sub(key or TEXT_KEYS[0])
+        nested = document.sub(key)
         if key == "thinker_config" and nested.value("text_config") is not None:
             nested = nested.sub("text_config")
         tower = Fields(_inherit(document, nested.data, model_type), nested.pointer)
@@ -121,6 +124,8 @@ def _inherit(document: Fields, text: Mapping[str, object], model_type: str) -> M
     outer: dict[str, object] = {}
     if document.value("tie_word_embeddings") is not None:
         outer["tie_word_embeddings"] = document.boolean("tie_word_embeddings")
+    elif model_type in OUTER_UNTIED:
+        outer["tie_word_embeddings"] = False
     if model_type in TEXT_TYPES:
         outer["model_type"] = TEXT_TYPES[model_type]
     return {**text, **{k: v for k, v in outer.items() if text.get(k) is None}}

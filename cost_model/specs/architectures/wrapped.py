@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
-from cost_model.specs.architectures import llama, mixture, postnorm
+from cost_model.specs.architectures import llama, mixture
 from cost_model.specs.architectures.fields import Fields
 from cost_model.specs.architectures.grouped import (
     Style,
     grouped_attention,
+    grouped_decoder,
     grouped_layer,
     key_value_heads,
 )
@@ -76,6 +77,15 @@ TEXT_TYPES: Final = {
 }
 """Models with a text tower, and its model type where the tower does not name one."""
 
+OUTER_UNTIED: Final = (
+    "qwen2_5_omni",
+    "qwen2_5_omni_thinker",
+    "qwen3_omni_moe",
+    "qwen3_omni_moe_thinker",
+    "qwen3_vl_moe",
+)
+"""Models that have an output matrix of their own although their tower's class would tie it."""
+
 FLAT: Final = ("qwen2_vl", "qwen2_5_vl", "fuyu")
 """Models whose older files hold the text tower's fields at the top."""
 
@@ -86,11 +96,22 @@ _SAME: Final[tuple[tuple[str, str, Callable[[Fields], Stack]], ...]] = (
     ("qwen3_vl_text", "Qwen3VLForConditionalGeneration", llama.qwen3),
     ("qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", mixture.qwen3_moe),
     ("qwen3_omni_moe_text", "Qwen3OmniMoeThinkerForConditionalGeneration", mixture.qwen3_moe),
-    ("glm4v_text", "Glm4vForConditionalGeneration", postnorm.glm4),
-    ("glm4v_moe_text", "Glm4vMoeForConditionalGeneration", mixture.glm4_moe),
 )
 for _model_type, _class, _reader in _SAME:
     architecture(_model_type, _class)(_reader)
+
+
+@architecture("glm4v_text", "Glm4vForConditionalGeneration")
+def glm4v_text(c: Fields) -> Stack:
+    """GLM-4.1V and 4.6V (arXiv 2507.01006): GLM-4 with biases on queries, keys and values."""
+    return grouped_decoder(c, Style(qkv_bias=True, norms=4))
+
+
+@architecture("glm4v_moe_text", "Glm4vMoeForConditionalGeneration")
+def glm4v_moe_text(c: Fields) -> Stack:
+    """GLM-4.5V: GLM-4.5 without norms on queries and keys."""
+    style = Style(qkv_bias=c.boolean("attention_bias"))
+    return grouped_decoder(c, style, experts=mixture.routed_and_shared)
 
 
 @architecture("mllama_text_model", "MllamaForCausalLM")
