@@ -54,6 +54,7 @@ RULES: dict[str, str] = {
     "precision_bf16": "precision not stated: bf16 on Ampere and later, fp16 before",
     "tf32_in_containers": "fp32 training on Ampere and later multiplies in TF32: the default of"
     " NVIDIA's PyTorch containers",
+    "local_attention": "Megatron-Core's local layers use its own attention with stored scores",
     "fused_softmax": "no flash attention in Megatron's code: its fused scale-mask-softmax kernel",
     "flash_by_age": "software of 2023 and later uses flash attention unless it says otherwise",
     "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",

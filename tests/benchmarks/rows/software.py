@@ -28,7 +28,7 @@ def software_of(  # noqa: PLR0911 - one line a spelling
     if "deepspeed" in name:
         return Software.DEEPSPEED
     if re.search(r"megatron|nemo|flagscale|metis", name):
-        return Software.FSDP if raw.arguments.get("use-megatron-fsdp") else Software.MEGATRON
+        return Software.MEGATRON
     if re.search(_FSDP, name):
         return Software.FSDP
     if "aa-scaling" in name:

@@ -56,6 +56,11 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     if backend:
         return "flash2"
     flash = raw.flag("flash_attn")
+    if flash is None and raw.arguments.get("transformer-impl") == "local":
+        ledger.assume("local_attention")
+        return "flash2" if raw.arguments.get("use-flash-attn") else "fused_softmax"
+    if flash is None and "transformer-impl" in raw.arguments and "(lts)" in raw.text("framework"):
+        raise Skip("attention kernel left to the environment")
     if flash:
         return "flash1" if re.search(r"older readme|v[23]_", raw.notes.lower()) else "flash2"
     if flash is None and (modern(raw) or gpu.generation in ("hopper", "blackwell")):
