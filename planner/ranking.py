@@ -76,6 +76,17 @@ def _timed(world: World, table: PlanTable, scores: Scores) -> Scores:
     return Scores(step.seconds, scores.total_bytes, scores.host_bytes, scores.fits_probability)
 
 
+def scores_of(prediction: Prediction) -> Scores:
+    """What ranks plans, from their full prediction."""
+    held = prediction.memory
+    return Scores(
+        prediction.step.seconds,
+        held.total_bytes,
+        held.host_bytes,
+        prediction.fits_probability,
+    )
+
+
 def most_frugal(world: World, table: PlanTable) -> PlanTable:
     """The same layouts with everything that saves activation memory switched on.
 
