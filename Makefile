@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DATA ?= ../shared/measurements
-PORT ?= 8321
+PORT ?=
 
 .PHONY: run test setup setup-dev lint accuracy speed fit constraints
 .DEFAULT_GOAL := run
@@ -21,7 +21,7 @@ setup: $(VENV)/.core
 setup-dev: $(VENV)/.dev
 
 run: setup
-	MESHWRIGHT_PORT=$(PORT) $(BIN)/meshwright serve
+	$(BIN)/meshwright serve $(if $(PORT),--port $(PORT))
 
 lint: setup-dev
 	$(BIN)/ruff check .
