@@ -32,8 +32,9 @@ class SoftwareMemory(Frozen):
     gradient_bytes: GradientBytes
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
-    fp32_gradient_at_step: bool
-    """The optimizer step makes an fp32 copy of the gradient this rank updates with."""
+    gradient_copy_bytes: float
+    """What the optimizer step takes, per parameter this rank updates, to bring a 16-bit gradient
+    to fp32: 4 for the copy, 6 where a 16-bit one stays beside it."""
     optimizer_temporary_bytes: float
     """Temporaries of the optimizer step per updated parameter (4 for a foreach Adam)."""
     norm_saved_bytes: float

@@ -106,8 +106,8 @@ def state_rates(
     growing = growing + np.where(deepspeed & (zero == 1), grad / ranks, 0.0)
     at_step = np.where(permanent | (zero == 0) | (zero == 3) | ~deepspeed, held + growing, 0.0)
 
-    copies = by_software(coefficients, software, lambda p: p.fp32_gradient_at_step) > 0
-    copy = np.where(copies & mixed & (grad < 4), 4.0, 0.0)
+    copy = by_software(coefficients, software, lambda p: p.gradient_copy_bytes)
+    copy = np.where(mixed & (grad < 4), copy, 0.0)
     temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
     step = (copy + temporary) * optimizer_share
 
