@@ -1,0 +1,84 @@
+"""What an exporter returns, and what it is given."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cost_model.plans import Plan, Software
+from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
+from planner.export.options import ExportOptions
+
+
+class NotExportable(ValueError):  # noqa: N818 - the plan is fine; the format is for other software
+    """The format cannot express the plan; the message says why and what can."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan with everything that it was made for."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    training: TrainingSpec
+    plan: Plan
+    options: ExportOptions = field(default_factory=ExportOptions)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Ranks on each node: the last one may have fewer only where there is one node."""
+        return min(self.cluster.node.gpus_per_node, self.plan.world_size)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the ranks fill."""
+        return -(-self.plan.world_size // self.gpus_per_node)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the nodes: the user's, or node-0, node-1, ..."""
+        given = self.options.hosts[: self.nodes]
+        return given + tuple(f"node-{i}" for i in range(len(given), self.nodes))
+
+    def only(self, what: str, *software: Software) -> None:
+        """Raises NotExportable where the plan is for other software."""
+        if self.plan.software not in software:
+            names = " or ".join(s.name.lower() for s in software)
+            raise NotExportable(
+                f"{what} is for {names} plans; this one is for {self.plan.software.name.lower()}"
+            )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files of one format."""
+
+    main: str
+    """Name of the file that matters most."""
+    files: dict[str, str | bytes]
+    """Relative path to content; text is UTF-8."""
+
+    @property
+    def media_type(self) -> str:
+        """Media type of the main file."""
+        ending = self.main.rsplit(".", 1)[-1]
+        return {
+            "json": "application/json",
+            "yaml": "application/yaml",
+            "zip": "application/zip",
+            "md": "text/markdown",
+        }.get(ending, "text/plain")
+
+    def to_json(self) -> dict[str, object]:
+        """Files as text; binary ones in base64."""
+        return {
+            "main": self.main,
+            "files": {
+                name: content
+                if isinstance(content, str)
+                else {"base64": base64.b64encode(content).decode()}
+                for name, content in self.files.items()
+            },
+        }
+
+
+Exporter = Callable[[Planned], Exported]
