@@ -74,7 +74,7 @@ def ask(
         kinds = {
             "allocated": said.memory.allocated_bytes,
             "reserved": said.memory.reserved_bytes,
-            "driver": said.memory.total_bytes,
+            "driver": said.memory.reserved_bytes + said.memory.categories["framework"],
         }
         for place, i in enumerate(group):
             measured = rows[i].measured

@@ -73,9 +73,9 @@ def catalogue_name(name: str) -> str | None:
     """
     text = re.sub(r"[_/ ]+", "-", name.lower())
     text = re.sub(r"(\d)-b\b", r"\1b", text)
-    for pattern, entry in _ALIASES:
+    for pattern, listed in _ALIASES:
         if re.search(pattern, text):
-            return entry
+            return listed
     found = [entry for entry in catalogue.model_names() if _pattern(entry).search(text)]
     entry = max(found, key=len, default=None)
     size = re.search(r"(\d+(?:\.\d+)?)b\b", text)

@@ -25,8 +25,11 @@ class Degrees:
     """As the source states it; micro_batch x grad_accum x dp unless batches are uneven."""
 
 
-def _gpus(raw: RawRow) -> int:
+def _gpus(raw: RawRow, ledger: Ledger) -> int:
     gpus = raw.integer("num_gpus")
+    if gpus and "litgpt" in raw.text("framework").lower() and raw.integer("dp") is None:
+        ledger.assume("litgpt_one_device")
+        return 1
     if gpus is None:
         nodes, per_node = raw.integer("nodes"), raw.integer("gpus_per_node")
         if nodes and per_node:
@@ -78,7 +81,7 @@ def degrees_of(raw: RawRow, ledger: Ledger) -> Degrees:
         raise Skip("layout not stated")
     if re.search(r"per-op", raw.text("recompute")) or "per-op" in raw.notes:
         raise Skip("plan differs by operator")
-    gpus = _gpus(raw)
+    gpus = _gpus(raw, ledger)
     tp, pp = _model_parallel(raw, gpus, ledger)
     cp = raw.integer("cp") or 1
     dp = raw.integer("dp")
@@ -125,8 +128,8 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
     if every:
         return Recompute.FULL, max(1, per_stage // int(every.group(1)))
     if text == "selective_op":
-        ledger.assume("op_checkpointing_as_half")
-        return Recompute.FULL, per_stage // 2
+        ledger.assume("op_checkpointing_as_layers")
+        return Recompute.FULL, round(0.6 * per_stage)
     stages = re.search(r"checkpointed layers per stage=\[([\d, ]+)\]", raw.notes)
     if text == "partial" and stages:
         counts = [int(n) for n in stages.group(1).split(",")]
@@ -189,6 +192,11 @@ def _stage_layers(raw: RawRow, layers: int, pp: int) -> tuple[int, int]:
     last = int(args.get("decoder-last-pipeline-num-layers", 0))
     if args.get("account-for-embedding-in-pipeline-split") and (layers + 2) % pp == 0 and pp > 1:
         return (layers + 2) // pp - 1, (layers + 2) // pp - 1
+    blocks = re.search(r"layer blocks per stage .*?=\[([\d, ]+)\]", raw.notes)
+    if blocks and pp > 1:
+        sizes = [int(n) for n in blocks.group(1).split(",")]
+        if len(sizes) == pp and sum(sizes) == layers + 2:
+            return sizes[0] - 1, sizes[-1] - 1
     bounds = re.search(r"partition boundaries \[([\d, ]+)\]", raw.notes)
     if bounds and pp > 1:
         cuts = [int(n) for n in bounds.group(1).split(",")]

@@ -146,7 +146,9 @@ def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, Memo
     for pattern, kind, rank in _MEMORY:
         if re.search(pattern, notes):
             return value * _GIB, kind, rank
-    if re.search(r"lightning|jean ?zay", f"{framework} {raw.text('interconnect').lower()}"):
+    if re.search(
+        r"lightning|jean ?zay|internevo", f"{framework} {raw.text('interconnect').lower()}"
+    ):
         return value * _GIB, "driver", "worst"
     if re.search(r"torchtitan|torchtrain|composer|nanotron", framework):
         return value * _GIB, "reserved", "worst"
