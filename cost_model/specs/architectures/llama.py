@@ -43,7 +43,8 @@ def smollm3(c: Fields) -> Stack:
 def helium(c: Fields) -> Stack:
     """Helium: the output projection of attention has no bias, and is square."""
     hidden = c.integer("hidden_size")
-    if c.given("head_dim") and c.integer("head_dim") * c.integer("num_attention_heads") != hidden:
+    heads = c.integer("num_attention_heads")
+    if c.integer("head_dim", null=hidden // heads) * heads != hidden:
         raise c.error("head_dim", f"must be hidden_size ({hidden}) over num_attention_heads")
     return grouped_decoder(c, replace(biased(c), out_bias=False))
 

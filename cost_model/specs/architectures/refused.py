@@ -9,7 +9,7 @@ _AUDIO: Final = "a speech or audio model"
 _PAIR: Final = "a model that matches two encoders"
 _DIFFUSION: Final = "a diffusion model"
 
-_KINDS: Final = {
+KINDS: Final = {
     _STATE_SPACE: (
         "falcon_mamba mamba mamba2 recurrent_gemma rwkv rwkv5 rwkv6 rwkv7 xlstm retnet hyena"
     ),
@@ -35,7 +35,7 @@ _KINDS: Final = {
     ),
 }
 
-_REASONS: Final = {name: reason for reason, names in _KINDS.items() for name in names.split()}
+_REASONS: Final = {name: reason for reason, names in KINDS.items() for name in names.split()}
 
 
 def reason(model_type: str, class_name: str) -> str | None:
