@@ -46,9 +46,13 @@ RULES: dict[str, str] = {
     " pipeline holds: gathered logits, unfused norms, 16-bit gradients",
     "unknown_software": "framework not recognised: judged by its parallelism",
     "zero_of_software": "the sharding that this software uses by default",
-    "nemo_distributed_adam": "NeMo without model parallelism runs its distributed fused Adam",
-    "checkpoints_partitioned": "Megatron under DeepSpeed ZeRO-3 partitions its activation"
-    " checkpoints over the tensor-parallel ranks (--partition-activations of those scripts)",
+    "nemo_distributed_adam": "NeMo of 2023 and later, and before it without model"
+    " parallelism, runs its distributed fused Adam",
+    "checkpoints_on_host": "Megatron under DeepSpeed ZeRO-3 partitions its activation checkpoints"
+    " over the tensor-parallel ranks and parks them in host RAM (--partition-activations"
+    " --checkpoint-in-cpu of those scripts)",
+    "gpipe_recomputes": "GPipe recomputes every micro-batch (arXiv 1811.06965, section 2.3)",
+    "nemo_16bit_gradients": "NeMo's distributed fused Adam reduces and holds 16-bit gradients",
     "fused_cross_entropy": "llm-foundry's and torchtune's losses never hold fp32 logits whole",
     "torchtune_recipes": "torchtune's recipes checkpoint every layer unless told otherwise",
     "no_overlap_before_2023": "Megatron-LM reduced gradients after the backward pass until 2023",

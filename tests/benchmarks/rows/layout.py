@@ -138,10 +138,14 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
         return Recompute.FULL, counts[0]
     if text:
         raise Skip("recomputes parts of a layer that are not modelled")
-    if "torchtune" in raw.text("framework").lower():
+    framework = raw.text("framework").lower()
+    if "torchtune" in framework:
         ledger.assume("torchtune_recipes")
         return Recompute.FULL, -1
-    if re.search(r"deepspeed 3d megatron", raw.text("framework").lower()):
+    if re.search(r"gpipe|torch pipe", framework):
+        ledger.assume("gpipe_recomputes")
+        return Recompute.FULL, -1
+    if "deepspeed 3d megatron" in framework:
         ledger.assume("megatron_examples_recompute")
         return Recompute.FULL, -1
     ledger.assume("recompute_not_stated")
@@ -162,7 +166,8 @@ def _zero_stage(raw: RawRow, software: Software, alone: bool, ledger: Ledger) ->
     ledger.assume("zero_of_software")
     if software is Software.FSDP:
         return 3
-    if "nemo" in raw.text("framework").lower() and software is Software.MEGATRON and alone:
+    nemo = re.search(r"nemo(-megatron)?", raw.text("framework").lower())
+    if nemo and software is Software.MEGATRON and (alone or not nemo.group(1)):
         ledger.assume("nemo_distributed_adam")
         return 1
     if "deepspeed + hf" in raw.text("framework").lower():
@@ -241,14 +246,14 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         )
         if not overlap:
             ledger.assume("no_overlap_before_2023")
-    partitioned = (
+    parked = (
         software is Software.MEGATRON_DEEPSPEED
         and zero == 3
-        and degrees.tp > 1
         and recompute is Recompute.FULL
+        and "pa_cpu=n" not in text
     )
-    if partitioned:
-        ledger.assume("checkpoints_partitioned")
+    if parked:
+        ledger.assume("checkpoints_on_host")
     fused_loss = bool(re.search(r"llm-foundry|torchtune", text))
     if fused_loss:
         ledger.assume("fused_cross_entropy")
@@ -273,8 +278,8 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         recompute_layers=recompute_layers,
         offload_optimizer=optimizer,
         offload_param=params,
-        partition_activations=partitioned,
-        cpu_checkpointing="pa_cpu=y" in text,
+        partition_activations=parked and degrees.tp > 1,
+        cpu_checkpointing=parked,
         chunked_loss=fused_loss,
         overlap_comm=overlap,
         compile=bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text))

@@ -143,6 +143,9 @@ def training_of(
     text = raw.text("precision").lower()
     if "bf16-true" in text or 'precision "bf16" = whole model' in raw.notes:
         more["fp32_master"] = False
+    if "nemo" in raw.text("framework").lower():
+        ledger.assume("nemo_16bit_gradients")
+        more["fp32_grad_accum"] = False
     return TrainingSpec(
         seq_len=seq,
         global_batch=global_batch,
