@@ -221,6 +221,8 @@ def _slow(case: Fields, config: Fields) -> Iterator[Claim]:
     gpus = _counts(case)[0]
     nodes = int(first_number(cluster, "nodes") or 1)
     if nodes > 1:
+        if not text(cluster, "inter", "network"):
+            raise Skip("network not stated")
         alone = {**case, "cluster": {**cluster, "nodes": 1}}
         yield Claim(
             "slower per sample and GPU than one node",

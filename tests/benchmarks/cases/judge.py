@@ -41,6 +41,8 @@ class Judged:
 def judge(case: Fields) -> Judged:
     """The verdicts on every claim of a case."""
     name = str(case.get("id") or "unnamed")
+    if case.get("test_ready") is False:
+        return Judged(name, (), "its collector says it states too little for a test")
     try:
         claims = claims_of(case)
         return Judged(name, tuple(_verdict(claim) for claim in claims))

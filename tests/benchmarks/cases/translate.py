@@ -22,11 +22,17 @@ from tests.benchmarks.rows.raw import RawRow
 LONG = 65_536
 """Tokens from which no run keeps every activation."""
 
+LARGE = 30e9
+"""Parameters from which the same holds."""
+
 AMPLE_HOST_GIB = 8192.0
 """Where the case does not state its host RAM."""
 
 _CHECKPOINTS_BY_DEFAULT = r"hiyouga|llama-?factory|qwen|torchtune|axolotl|mosaicml|llm-foundry|neox"
 """Projects whose training recipes turn activation checkpointing on."""
+
+_BEFORE_SDPA = r"llama-?(7|13|30|33|65)b|llama-?2|\bmpt|neox|\bopt|gpt-?[2j]|bert|t5|bloom|pythia"
+"""Models of before 2024: transformers had only eager attention for them."""
 
 _PUBLISHED_ELSEWHERE: tuple[tuple[str, Geometry], ...] = (
     (r"qwen1?\.?5?-1\.8b", Geometry(2048, 24, 16, 16, 5504, 151936)),
@@ -223,6 +229,12 @@ def _lora(case: Fields, config: Fields) -> Lora | None:
     return None
 
 
+def _usual_length(model: ModelSpec, megatron: bool) -> int:
+    """Tokens of a sequence where the case does not say: Megatron trains at the model's own length,
+    which from Llama 2 on is 4,096 or more; fine-tuning is done at 2,048."""
+    return 4096 if megatron and re.search(r"llama-?[23]", model.name.lower()) else 2048
+
+
 def question_of(
     case: Fields,
     config: Fields,
@@ -261,17 +273,18 @@ def question_of(
     if checkpointing is None:
         project = f"{case.get('source') or ''} {case.get('model') or ''}".lower()
         checkpointing = bool(re.search(_CHECKPOINTS_BY_DEFAULT, project))
-        checkpointing = checkpointing or bool(seq and seq >= LONG)
+        checkpointing = checkpointing or bool(seq and seq >= LONG) or spec.params > LARGE
     optimizer, params = _offload(config)
     gpu_spec = cluster.node.gpu
     half = "bf16" if gpu_spec.bf16_tflops and not truth(config, "fp16") else "fp16"
     attention: AttentionKernel = "flash2" if megatron else "sdpa"
-    if not gpu_spec.bf16_tflops or text(config, "zero") == "gemini":
+    old = re.search(_BEFORE_SDPA, spec.name.lower()) and not truth(config, "flash", "flash_attn")
+    if not gpu_spec.bf16_tflops or text(config, "zero") == "gemini" or (old and not megatron):
         attention = "eager"
     lora = _lora(case, config)
     optim = text(config, "optimizer")
     training = TrainingSpec(
-        seq_len=seq or (512 if lora else 2048),
+        seq_len=seq or (512 if lora else _usual_length(spec, megatron)),
         global_batch=micro * accum * dp,
         precision="bf16" if half == "bf16" else "fp16",
         optimizer="adam8bit" if "8bit" in optim or "8-bit" in optim else "adamw",
