@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cost_model.specs.frozen import Frozen
+from cost_model.specs.frozen import MOST_COUNT, Frozen
 
 Precision = Literal["bf16", "fp16", "fp32"]
 Optimizer = Literal[
@@ -16,7 +16,7 @@ AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 class Lora(Frozen):
     """Low-rank adapters on the named matrices; the base is frozen (4-bit for QLoRA)."""
 
-    rank: int = Field(default=16, ge=1)
+    rank: int = Field(default=16, ge=1, le=MOST_COUNT)
     targets: Literal["attention", "all_linear"] = "all_linear"
     quantized_base: bool = False
     """QLoRA: the base is held in 4-bit NF4 (0.5 byte a weight and its block constants)."""
@@ -25,8 +25,8 @@ class Lora(Frozen):
 class TrainingSpec(Frozen):
     """One training run."""
 
-    seq_len: int = Field(ge=1)
-    global_batch: int = Field(ge=1)
+    seq_len: int = Field(ge=1, le=2**31)
+    global_batch: int = Field(ge=1, le=2**31)
     """Sequences per optimizer step."""
     precision: Precision = "bf16"
     matmul_precision: Literal["tf32", "fp8"] | None = None
@@ -42,7 +42,7 @@ class TrainingSpec(Frozen):
     fp32_master: bool = True
     """Mixed precision holds an fp32 copy of the weights and fp32 optimizer states; False trains
     with weights, gradients and states in `precision` alone."""
-    tokens: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1, le=10**18)
     """Tokens to train on, for days and cost."""
     lora: Lora | None = None
 

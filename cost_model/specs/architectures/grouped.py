@@ -158,6 +158,28 @@ def grouped_layer(
     )
 
 
+def _styled_layer(
+    c: Fields,
+    style: Style,
+    hidden: int,
+    window: int | None,
+    experts: Experts | None,
+    dense_width: str,
+) -> Layer:
+    attention = grouped_attention(
+        c,
+        hidden=hidden,
+        qkv_bias=style.qkv_bias,
+        out_bias=style.out_bias,
+        window=window,
+        grouped=style.grouped,
+    )
+    if experts is not None:
+        return grouped_layer(style, hidden, attention, experts.mlp, experts)
+    mlp = Mlp(intermediate=c.integer(dense_width), gated=style.gated, bias=style.mlp_bias)
+    return grouped_layer(style, hidden, attention, mlp)
+
+
 def grouped_decoder(
     c: Fields,
     style: Style,
@@ -170,23 +192,13 @@ def grouped_decoder(
     hidden = c.integer("hidden_size")
     vocab = c.integer("vocab_size")
     count = c.layers()
+    made: dict[tuple[int | None, Experts | None], Layer] = {}
     layers = []
     for i, window in enumerate(windows(c, count)):
-        attention = grouped_attention(
-            c,
-            hidden=hidden,
-            qkv_bias=style.qkv_bias,
-            out_bias=style.out_bias,
-            window=window,
-            grouped=style.grouped,
-        )
         chosen = experts(c, i) if experts is not None else None
-        if chosen is None:
-            width = c.integer(dense_width)
-            mlp = Mlp(intermediate=width, gated=style.gated, bias=style.mlp_bias)
-            layers.append(grouped_layer(style, hidden, attention, mlp))
-        else:
-            layers.append(grouped_layer(style, hidden, attention, chosen.mlp, chosen))
+        if (window, chosen) not in made:
+            made[window, chosen] = _styled_layer(c, style, hidden, window, chosen, dense_width)
+        layers.append(made[window, chosen])
     return Stack(
         hidden=hidden,
         vocab=vocab,

@@ -8,5 +8,10 @@ from cost_model.specs.model import Layer
 def kinds_of(layers: Sequence[Layer]) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
     """The distinct layers in order of appearance, and the kind of each layer."""
     index: dict[Layer, int] = {}
-    pattern = tuple(index.setdefault(one, len(index)) for one in layers)
-    return tuple(index), pattern
+    known: dict[int, int] = {}  # by identity: the same object is hashed once
+    pattern = []
+    for one in layers:
+        if id(one) not in known:
+            known[id(one)] = index.setdefault(one, len(index))
+        pattern.append(known[id(one)])
+    return tuple(index), tuple(pattern)

@@ -18,7 +18,7 @@ from cost_model.specs.architectures.weights import (
     whole,
 )
 from cost_model.specs.errors import SpecError
-from cost_model.specs.model import Attention, LatentAttention, Mlp
+from cost_model.specs.model import Attention, LatentAttention, Layer, Mlp
 
 IndexerReader = Callable[[Fields, int], Weights]
 
@@ -45,6 +45,22 @@ def latent_attention(c: Fields) -> Attention:
     )
 
 
+def _latent_layer(
+    c: Fields,
+    hidden: int,
+    attention: Attention,
+    experts: Experts | None,
+    index: Weights,
+    mlp_bias: bool,
+) -> Layer:
+    weights = attention_weights(hidden, attention) + vector(2 * hidden) + index
+    if experts is not None:
+        weights += moe_weights(hidden, experts.moe, shared_bias=mlp_bias)
+        return layer(weights, norms=2, attention=attention, moe=experts.moe)
+    mlp = Mlp(intermediate=c.integer("intermediate_size"), gated=True, bias=mlp_bias)
+    return layer(weights + mlp_weights(hidden, mlp), norms=2, attention=attention, mlp=mlp)
+
+
 def latent_decoder(
     c: Fields,
     *,
@@ -57,18 +73,14 @@ def latent_decoder(
     hidden = c.integer("hidden_size")
     vocab = c.integer("vocab_size")
     attention = latent_attention(c)
+    made: dict[tuple[Weights, Experts | None], Layer] = {}
     layers = []
     for i in range(c.layers()):
-        weights = attention_weights(hidden, attention) + vector(2 * hidden)
-        weights += indexer(c, i) if indexer is not None else NOTHING
-        chosen: Experts | None = experts(c, i) if experts is not None else None
-        if chosen is None:
-            mlp = Mlp(intermediate=c.integer("intermediate_size"), gated=True, bias=mlp_bias)
-            weights += mlp_weights(hidden, mlp)
-            layers.append(layer(weights, norms=2, attention=attention, mlp=mlp))
-        else:
-            weights += moe_weights(hidden, chosen.moe, shared_bias=mlp_bias)
-            layers.append(layer(weights, norms=2, attention=attention, moe=chosen.moe))
+        index = indexer(c, i) if indexer is not None else NOTHING
+        chosen = experts(c, i) if experts is not None else None
+        if (index, chosen) not in made:
+            made[index, chosen] = _latent_layer(c, hidden, attention, chosen, index, mlp_bias)
+        layers.append(made[index, chosen])
     return Stack(
         hidden=hidden,
         vocab=vocab,
