@@ -52,7 +52,13 @@ def join_fake_world(world_size: int, rank: int, gpu_bytes: int) -> Any:
 
 
 def _skip_the_compiler() -> None:
-    """A check of the optimizer imports Muon, whose decorator would import all of Inductor."""
+    """Nothing is compiled here: no wrapper around each call, no import of Inductor.
+
+    A check of the optimizer imports Muon, whose decorator would load it.
+    """
+    import torch._dynamo
+
+    torch._dynamo.disable = lambda function=None, *_, **__: function
     original = torch.compile
     torch.compile = lambda function=None, **_: function or (lambda f: f)  # type: ignore[assignment]
     try:

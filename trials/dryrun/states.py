@@ -12,6 +12,7 @@ MASTER = (
     "fp32_partitioned_groups_flat",
     "fp32_groups_flat_partition",
     "fp32_groups",
+    "fp32_groups_flat",
 )
 BUCKETS = ("ipg_buckets", "_DeepSpeedZeroOptimizer_Stage3__ipg_bucket_flat_buffer", "ipg_buffer")
 GRADIENTS = (
@@ -24,7 +25,12 @@ GRADIENTS = (
     "accumulated_grads_in_cpu",
     "temp_grad_buffer_for_cpu_offload",
 )
-PARAMETERS = ("bit16_groups_flat", "fp16_partitioned_groups_flat", "bf16_groups_flat")
+PARAMETERS = (
+    "fp16_groups_flat",
+    "bit16_groups_flat",
+    "fp16_partitioned_groups_flat",
+    "bf16_groups_flat",
+)
 
 
 def tag_states(live: LiveBytes, engine: Any) -> None:

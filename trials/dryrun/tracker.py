@@ -80,7 +80,7 @@ class LiveBytes(TorchDispatchMode):
         ):
             args[0].constant = None  # a copy that leaves the host has no value to carry along
         out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
+        for leaf in (out,) if isinstance(out, Tensor) else tree_leaves(out):
             if isinstance(leaf, Tensor):
                 self.add(leaf)
         return out

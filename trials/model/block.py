@@ -95,7 +95,8 @@ def layer_layout(build: Build, spec: Layer) -> Layout:
     """
     hidden = build.model.hidden
     replicated = spec.replicated_params - _replicated_matrices(hidden, spec)
-    vectors = min(2, replicated // (spec.norms * hidden)) if spec.norms else 0
+    most = 1 if build.model.norm == "rmsnorm" else 2
+    vectors = min(most, replicated // (spec.norms * hidden)) if spec.norms else 0
     rest = replicated - vectors * spec.norms * hidden
     sharded = spec.tp_sharded_params - _sharded_matrices(hidden, spec)
     qk_norm = None

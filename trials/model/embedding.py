@@ -35,6 +35,14 @@ class Embedding(nn.Module):
             raise UnsupportedModel("the token table is narrower than the hidden size")
         self.unmodelled = nn.Parameter(torch.empty(rest)) if rest else None
 
+    @property
+    def table(self) -> Tensor:
+        """The token table [vocab / tp, hidden]."""
+        weight = self.embed_tokens.weight
+        if not isinstance(weight, Tensor):
+            raise TypeError("the token table has no weight")
+        return weight
+
     def forward(self, ids: Tensor) -> Tensor:
         """ids: [b, s]; returns [b, s, hidden]."""
         x = self.embed_tokens(ids)

@@ -137,9 +137,20 @@ class DeepSpeedMixture(nn.Module):
             eval_capacity_factor=capacity,
             drop_tokens=build.capacity_factor > 0,
             use_rts=False,
+            top2_2nd_expert_sampling=False,
         )
+        self._name_experts(build)
         self.shared_experts = shared_experts(build, spec)
         self.aux_loss: Any = None
+
+    def _name_experts(self, build: Build) -> None:
+        """Tells each local expert's parameters which expert of the layer they belong to."""
+        local = self.moe.deepspeed_moe.experts.deepspeed_experts
+        first = build.mesh.dp.rank % build.ep * len(local)
+        for i, expert in enumerate(local):
+            for parameter in expert.parameters():
+                parameter.expert = first + i
+                parameter.local_expert = i
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [b, s, hidden]."""

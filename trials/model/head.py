@@ -17,10 +17,10 @@ CHUNK_TOKENS = 1024
 class Head(nn.Module):
     """Hidden states to the mean loss over this rank's tokens.
 
-    `table` is the token table where the weights are tied, else the head has its own matrix.
+    Without a table of its own, where the weights are tied, it is given the token table.
     """
 
-    def __init__(self, build: Build, table: nn.Parameter | None = None):
+    def __init__(self, build: Build, *, own_table: bool):
         super().__init__()
         model, tp = build.model, build.mesh.tp
         self.build = build
@@ -31,44 +31,49 @@ class Head(nn.Module):
         vectors = vectors if rest >= model.hidden else 0
         self.norm = norm(build, model.hidden, vectors) if vectors else None
         rest -= vectors * model.hidden
-        if table is None:
-            table = nn.Parameter(
-                torch.empty(padded_vocab(model.vocab, tp) // tp.size, model.hidden)
-            )
-            mark_sharded(table, tp, 0)
-        self.weight = table
+        self.weight: nn.Parameter | None = None
+        if own_table:
+            rows = padded_vocab(model.vocab, tp) // tp.size
+            self.weight = nn.Parameter(torch.empty(rows, model.hidden))
+            mark_sharded(self.weight, tp, 0)
         self.unmodelled = nn.Parameter(torch.empty(rest)) if rest > 0 else None
 
-    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        """x: [b, s, hidden] (a shard under sequence parallelism), labels: [b, s]."""
+    def forward(self, x: Tensor, labels: Tensor, table: Tensor | None = None) -> Tensor:
+        """x: [b, s, hidden] (a shard under sequence parallelism), labels: [b, s].
+
+        table: the token table [vocab / tp, hidden] where the head has none.
+        """
+        weight = self.weight if table is None else table
+        if weight is None:
+            raise ValueError("a head with tied weights needs the token table")
         if self.norm is not None:
             x = self.norm(x)
         tp = self.build.mesh.tp
         x = gather_sequence(x, tp, reduce=True) if self.build.shards_sequence else copy_to(x, tp)
         x, labels = x.flatten(0, 1), labels.flatten()
         if self.build.chunked_loss:
-            loss = self._in_chunks(x, labels)
+            loss = self._in_chunks(x, labels, weight)
         elif tp.size == 1:
-            loss = functional.cross_entropy(functional.linear(x, self.weight).float(), labels)
+            loss = functional.cross_entropy(functional.linear(x, weight).float(), labels)
         else:
-            loss = self._losses(x, labels).mean()
+            loss = self._losses(x, labels, weight).mean()
         if self.unmodelled is not None:
             loss = loss + 0.0 * self.unmodelled.sum()
         return loss
 
-    def _losses(self, x: Tensor, labels: Tensor) -> Tensor:
+    def _losses(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         tp = self.build.mesh.tp
-        logits = functional.linear(x, self.weight)
+        logits = functional.linear(x, weight)
         padding = padded_vocab(self.build.model.vocab, tp) - self.build.model.vocab
         if padding and tp.rank == tp.size - 1:
             logits[..., -padding:] = torch.finfo(logits.dtype).min
         return vocab_parallel_cross_entropy(logits, labels, tp)
 
-    def _in_chunks(self, x: Tensor, labels: Tensor) -> Tensor:
+    def _in_chunks(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         total = x.new_zeros((), dtype=torch.float32)
         for part, truth in zip(x.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS), strict=True):
-            total = total + checkpoint(self._chunk_sum, part, truth, use_reentrant=False)
+            total = total + checkpoint(self._chunk_sum, part, truth, weight, use_reentrant=False)
         return total / labels.numel()
 
-    def _chunk_sum(self, x: Tensor, labels: Tensor) -> Tensor:
-        return self._losses(x, labels).sum()
+    def _chunk_sum(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        return self._losses(x, labels, weight).sum()

@@ -11,21 +11,27 @@ STD = 0.02
 """GPT-2's standard deviation of weights."""
 
 
-def initialise(model: nn.Module, seed: int, axis: Axis | None = None) -> None:
+def initialise(model: nn.Module, seed: int, axis: Axis | None = None, *, prefix: str = "") -> None:
     """Fills every parameter from a generator seeded by its own name.
 
     A parameter cut over the tensor-parallel axis is drawn whole, then cut, so all layouts of one
     model start from the same values. `axis` is taken from the model's build where not given.
+    prefix: what stands before the parameters' names in the whole model.
     """
     tp = axis or model.build.mesh.tp  # type: ignore[union-attr]
     for name, parameter in model.named_parameters():
         if isinstance(tp, Axis):
             with torch.no_grad():
-                fill(parameter, name, seed, tp)
+                fill(parameter, prefix + name, seed, tp)
 
 
 def fill(parameter: nn.Parameter, name: str, seed: int, tp: Axis) -> None:
     """Fills one parameter, or this rank's part of it."""
+    if hasattr(parameter, "expert"):
+        # An expert's values follow its number in the layer, not on the rank.
+        own, whole_layer = f".{parameter.local_expert}.", f".{parameter.expert}."
+        head, _, tail = name.rpartition(f"deepspeed_experts{own}")
+        name = f"{head}deepspeed_experts{whole_layer}{tail}"
     leaf = name.rsplit(".", 1)[-1]
     if leaf == "bias" or leaf.endswith("_bias") or ".lora_b." in name:
         parameter.zero_()
@@ -39,13 +45,12 @@ def fill(parameter: nn.Parameter, name: str, seed: int, tp: Axis) -> None:
         whole = torch.randn(parameter.shape, generator=generator) * STD
         parameter.copy_(whole)
         return
-    copies = getattr(parameter, "shard_copies", 1)
     shape = list(parameter.shape)
-    shape[dim] = shape[dim] * tp.size // copies
+    shape[dim] *= tp.size
     whole = torch.randn(shape, generator=generator) * STD
-    parameter.copy_(shard(whole, dim, tp, copies))
+    parameter.copy_(shard(whole, dim, tp))
 
 
-def shard(whole: Tensor, dim: int, tp: Axis, copies: int = 1) -> Tensor:
-    """This rank's part; with `copies`, that many neighbouring ranks hold the same part."""
-    return whole.chunk(tp.size // copies, dim)[tp.rank // copies]
+def shard(whole: Tensor, dim: int, tp: Axis) -> Tensor:
+    """This rank's part."""
+    return whole.chunk(tp.size, dim)[tp.rank]

@@ -26,8 +26,7 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(
             Block(build, model.kinds[kind], self.positions) for kind in model.layer_pattern
         )
-        table = self.embedding.embed_tokens.weight if model.tied_embeddings else None
-        self.head = Head(build, table)  # type: ignore[arg-type]
+        self.head = Head(build, own_table=not model.tied_embeddings)
         if build.lora is not None:
             freeze_base(self)
         sum_sequence_parallel_grads(self, build.mesh.tp)
@@ -36,7 +35,8 @@ class Transformer(nn.Module):
         """ids and labels: [b, s], this rank's shard of the sequence; returns the mean loss."""
         x = self.embedding(ids)
         x = run_layers(self.build, self.layers, x)
-        loss: Tensor = self.head(x, labels)
+        table = self.embedding.table if self.build.model.tied_embeddings else None
+        loss: Tensor = self.head(x, labels, table)
         return loss
 
 

@@ -17,6 +17,7 @@ def _pass_on(tensors: tuple[Tensor, ...], axis: Axis) -> tuple[Tensor, ...]:
     """Sends to the next rank of the ring what the previous one sends here."""
     after = axis.ranks[(axis.rank + 1) % axis.size]
     before = axis.ranks[(axis.rank - 1) % axis.size]
+    tensors = tuple(t.contiguous() for t in tensors)
     arrived = tuple(torch.empty_like(t) for t in tensors)
     ops = [dist.P2POp(dist.isend, t, after, axis.group) for t in tensors]
     ops += [dist.P2POp(dist.irecv, t, before, axis.group) for t in arrived]
@@ -85,8 +86,8 @@ class _Ring(torch.autograd.Function):
         grad_q = torch.zeros_like(q, dtype=torch.float32)
         key, value = k.contiguous(), v.contiguous()
         # The gradients of a shard travel with it and are home after a full turn.
-        grad_k = torch.zeros_like(k, dtype=torch.float32)
-        grad_v = torch.zeros_like(v, dtype=torch.float32)
+        grad_k = torch.zeros_like(key, dtype=torch.float32)
+        grad_v = torch.zeros_like(value, dtype=torch.float32)
         for step in range(axis.size):
             source = (axis.rank - step) % axis.size
             seen = _sees(axis.rank, source, ctx.causal)

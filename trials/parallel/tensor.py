@@ -22,7 +22,7 @@ def all_gather(x: Tensor, axis: Axis, dim: int) -> Tensor:
     if axis.size == 1:
         return x
     out = torch.empty((axis.size, *x.shape), dtype=x.dtype, device=x.device)
-    dist.all_gather_single(out, x.contiguous(), group=axis.group)
+    dist.all_gather_single(out.view(-1), x.contiguous().view(-1), group=axis.group)
     if dim == 0 or all(n == 1 for n in x.shape[:dim]):
         shape = list(x.shape)
         shape[dim] *= axis.size
@@ -195,11 +195,7 @@ class ColumnParallelLinear(nn.Module):
         super().__init__()
         self.axis = axis
         self.sequence_parallel = sequence_parallel and axis.size > 1
-        # Cut by whole heads where a unit is given; heads fewer than ranks are repeated.
-        units = n_out // unit
-        self.copies = max(1, axis.size // units)
-        own = unit * (units * self.copies // axis.size)
-        shard_of(units * self.copies, axis, "heads" if unit > 1 else "features")
+        own = unit * shard_of(n_out // unit, axis, "heads" if unit > 1 else "features")
         self.weight = nn.Parameter(torch.empty(own, n_in))
         self.bias = nn.Parameter(torch.empty(own)) if bias else None
         mark_sharded(self.weight, axis, 0)

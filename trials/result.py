@@ -1,0 +1,124 @@
+"""What a trial found, as the worker writes it and everybody reads it. No torch here."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from cost_model.specs.frozen import Frozen
+from trials.outcome import Outcome
+
+
+class StepMeasurement(Frozen):
+    """One optimizer step of one rank, in seconds."""
+
+    seconds: float
+    forward: float
+    backward: float
+    step: float
+    communication: dict[str, float]
+    """Seconds inside blocking collectives, by kind; they overlap the other parts."""
+    traffic_bytes: dict[str, int]
+    """Bytes handed to collectives, by kind."""
+    loss: float
+    grad_norm: float | None
+    """Global norm before clipping, as the engine reports it."""
+    tokens: int
+    """Tokens that this rank processed."""
+    micro_batch: int = 0
+
+
+class CollectiveMeasurement(Frozen):
+    """One point of the bandwidth sweep."""
+
+    axis: str
+    ranks: int
+    kind: str
+    n_bytes: int
+    seconds: float
+
+
+class MemoryMeasurement(Frozen):
+    """Bytes of one rank at the peak of one phase."""
+
+    phase: str
+    allocated: int
+    reserved: int
+    host: int
+    """Resident set of the process."""
+
+
+class RankReport(Frozen):
+    """What one rank measured."""
+
+    rank: int
+    host: str
+    device: str
+    outcome: Outcome
+    parameters: int = 0
+    warmup: tuple[StepMeasurement, ...] = ()
+    steps: tuple[StepMeasurement, ...] = ()
+    memory: tuple[MemoryMeasurement, ...] = ()
+    collectives: tuple[CollectiveMeasurement, ...] = ()
+    startup: dict[str, float] = Field(default_factory=dict)
+    """Seconds of import, process group, model, engine."""
+    notes: tuple[str, ...] = ()
+
+
+class Finding(Frozen):
+    """Something in a trial that is wrong though it ran."""
+
+    name: str
+    message: str
+
+
+class TrialResult(Frozen):
+    """All ranks of a trial."""
+
+    trial_id: str
+    outcome: Outcome
+    ranks: tuple[RankReport, ...]
+    findings: tuple[Finding, ...] = ()
+    wall_seconds: float = 0.0
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median over steps of the slowest rank's step; None where no step was measured."""
+        if not self.ranks or not all(r.steps for r in self.ranks):
+            return None
+        count = min(len(r.steps) for r in self.ranks)
+        slowest = sorted(max(r.steps[i].seconds for r in self.ranks) for i in range(count))
+        return slowest[count // 2]
+
+    @property
+    def losses(self) -> list[float]:
+        """Loss of each step, warm-up included, averaged over ranks that saw a loss."""
+        runs = [[s.loss for s in (*r.warmup, *r.steps)] for r in self.ranks]
+        count = min((len(run) for run in runs), default=0)
+        losses = []
+        for i in range(count):
+            seen = [run[i] for run in runs if run[i] == run[i]]
+            losses.append(sum(seen) / len(seen) if seen else float("nan"))
+        return losses
+
+    @property
+    def allocated_bytes(self) -> int | None:
+        """Highest allocated peak over ranks and phases; None where the device does not tell."""
+        return max((m.allocated for r in self.ranks for m in r.memory if m.allocated), default=None)
+
+
+def rank_path(folder: Path, rank: int) -> Path:
+    """Where a rank writes its report."""
+    return folder / f"rank-{rank}.json"
+
+
+def result_path(folder: Path) -> Path:
+    """Where the result of the whole trial lies."""
+    return folder / "result.json"
+
+
+def read_result(folder: Path) -> TrialResult | None:
+    """The result, None while there is none."""
+    path = result_path(folder)
+    if not path.exists():
+        return None
+    return TrialResult.model_validate_json(path.read_text("utf-8"))

@@ -1,0 +1,268 @@
+"""One rank of one trial: reads the trial file, trains, writes its report.
+
+`python -m trials.worker FOLDER` with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in
+the environment (torchrun's names), or those of Slurm.
+"""
+
+import math
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from trials.outcome import Outcome, of_error
+from trials.preflight import Refused, check
+from trials.result import RankReport, StepMeasurement, rank_path
+from trials.trial_file import TrialFile, write_atomically
+
+
+class NotANumber(ArithmeticError):  # noqa: N818
+    """The loss is not a number."""
+
+
+@dataclass
+class Progress:
+    """Where a rank is, for its report and for whoever finds it hanging."""
+
+    folder: Path
+    rank: int
+    phase: str = "load"
+    startup: dict[str, float] = field(default_factory=dict)
+    _since: float = field(default_factory=time.perf_counter)
+
+    def reached(self, name: str, phase: str) -> None:
+        """A part of the start is done; the next phase begins."""
+        now = time.perf_counter()
+        self.startup[name] = now - self._since
+        self._since = now
+        self.enter(phase)
+
+    def enter(self, phase: str) -> None:
+        """Begins a phase."""
+        self.phase = phase
+        (self.folder / f"phase-{self.rank}").write_text(phase, "utf-8")
+
+
+def read_trial(folder: Path) -> TrialFile:
+    """The trial; raises Refused for a file of another version or one that cannot be read."""
+    try:
+        return TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+    except ValueError as error:
+        raise Refused(f"trial file cannot be used: {error}") from error
+
+
+def main(folder: Path, rank: int, world: int, local_rank: int) -> int:
+    """Runs one rank; returns the exit code. The report is written in any case but a kill."""
+    progress = Progress(folder, rank)
+    try:
+        trial = read_trial(folder)
+        check(trial, ranks=world, libraries=True)
+        report = _run(trial, progress, rank, world, local_rank)
+    except Exception as error:
+        traceback.print_exc()
+        outcome = of_error(type(error).__name__, str(error), progress.phase, rank)
+        report = RankReport(
+            rank=rank,
+            host=socket.gethostname(),
+            device="",
+            outcome=outcome,
+            startup=progress.startup,
+        )
+    write_atomically(rank_path(folder, rank), report.model_dump_json())
+    return 0 if report.outcome.kind in ("ok", "pruned") else 1
+
+
+def prepare_imports() -> None:
+    """Imports what every rank needs; in a parent that forks, once for all of them."""
+    os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed.ops
+    import deepspeed.pipe
+    import deepspeed.runtime.zero.stage3
+    import torch._dynamo
+
+    # Else the first process group on a CPU compiles a shared-memory collective for a minute.
+    deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
+    # A check of every ZeRO optimizer imports Muon, whose decorator loads all of Inductor.
+    original = torch.compile
+    torch.compile = lambda f=None, **_: f or (lambda g: g)  # type: ignore[assignment]
+    try:
+        import deepspeed.runtime.zero.muon.original_muon
+    finally:
+        torch.compile = original
+
+
+def _run(
+    trial: TrialFile, progress: Progress, rank: int, world: int, local_rank: int
+) -> RankReport:
+    prepare_imports()
+    import torch
+    import torch.distributed as dist
+
+    progress.reached("import", "init")
+    device = _device(trial, local_rank)
+    if device.type == "cpu":
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    limit = timedelta(seconds=trial.collective_timeout_s)
+    _join(device, limit)
+    progress.reached("process_group", "init")
+    from trials.engines import build_trainer
+    from trials.measure import CollectiveClock, MemoryClock, sweep
+    from trials.model.transformer import parameter_count
+
+    memory = MemoryClock(device)
+    trainer = build_trainer(trial, rank, device)
+    progress.reached("engine", "init")
+    swept = sweep(trainer.mesh, device) if trial.sweep_collectives else ()
+
+    def entered(phase: str) -> None:
+        memory.enter(phase)
+        progress.enter(phase)
+
+    trainer.on_phase = entered
+    loop = _Loop(trial, trainer, device)
+    with CollectiveClock() as clock:
+        outcome = loop.run(clock)
+    report = RankReport(
+        rank=rank,
+        host=socket.gethostname(),
+        device=_device_name(device),
+        outcome=outcome,
+        parameters=parameter_count(trainer.engine.module),
+        warmup=tuple(loop.measured[: trial.warmup_steps]),
+        steps=tuple(loop.measured[trial.warmup_steps :]),
+        memory=memory.report(),
+        collectives=swept,
+        startup=progress.startup,
+        notes=tuple(trainer.notes),
+    )
+    dist.barrier()
+    dist.destroy_process_group()
+    return report
+
+
+class _Loop:
+    """The training loop of one rank."""
+
+    def __init__(self, trial: TrialFile, trainer: Any, device: Any):
+        self.trial, self.trainer, self.device = trial, trainer, device
+        self.measured: list[StepMeasurement] = []
+
+    def run(self, clock: Any) -> Outcome:
+        """All steps; stops early where the trial is clearly slower than it may be."""
+        for number in range(self.trial.warmup_steps + self.trial.steps):
+            self.measured.append(self._step(number, clock))
+            if number >= self.trial.warmup_steps and self._too_slow():
+                return Outcome(kind="pruned", message="slower than the limit")
+        losses = [s.loss for s in self.measured]
+        if any(math.isnan(loss) for loss in losses) and not all(math.isnan(x) for x in losses):
+            return Outcome(kind="not_a_number", message="the loss became NaN", phase="step")
+        return Outcome(kind="ok")
+
+    def _step(self, number: int, clock: Any) -> StepMeasurement:
+        from trials.data import micro_batches
+
+        mesh, plan = self.trainer.mesh, self.trial.plan
+        batches = micro_batches(
+            self.trial,
+            number,
+            dp_rank=mesh.dp.rank,
+            part=mesh.cp.rank * plan.sp + mesh.sp.rank,
+            parts=plan.sp * plan.cp,
+            device=self.device,
+        )
+        clock.take()
+        sync = self._sync()
+        sync()
+        began = time.perf_counter()
+        parts = self.trainer.train_step(batches, sync)
+        seconds = time.perf_counter() - began
+        spent, moved = clock.take()
+        norm = self.trainer.engine.get_global_grad_norm()
+        return StepMeasurement(
+            seconds=seconds,
+            forward=parts.forward,
+            backward=parts.backward,
+            step=parts.step,
+            communication=spent,
+            traffic_bytes=moved,
+            loss=parts.loss,
+            grad_norm=None if norm is None else float(norm),
+            tokens=sum(ids.numel() for ids, _ in batches),
+            micro_batch=plan.micro_batch,
+        )
+
+    def _sync(self) -> Callable[[], None]:
+        import torch
+
+        if self.device.type == "cuda":
+            return lambda: torch.cuda.synchronize(self.device)
+        return lambda: None
+
+    def _too_slow(self) -> bool:
+        """Every rank comes to the same answer: the slowest rank's median decides."""
+        import torch
+        import torch.distributed as dist
+
+        if self.trial.step_limit_s is None:
+            return False
+        seen = sorted(s.seconds for s in self.measured[self.trial.warmup_steps :])
+        slowest = torch.tensor(seen[len(seen) // 2], device=self.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return len(seen) > 1 and float(slowest) > self.trial.step_limit_s
+
+
+def _device(trial: TrialFile, local_rank: int) -> Any:
+    import torch
+
+    wanted = trial.device
+    if wanted == "auto":
+        wanted = "gpu" if torch.cuda.is_available() else "cpu"
+    if wanted == "cpu":
+        return torch.device("cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise Refused(f"local rank {local_rank} has no GPU; {torch.cuda.device_count()} are there")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _join(device: Any, limit: timedelta) -> None:
+    import deepspeed
+
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    deepspeed.init_distributed(dist_backend=backend, timeout=limit, verbose=False)
+
+
+def _device_name(device: Any) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def from_environment(folder: Path) -> int:
+    """Runs the rank that the launcher's environment names."""
+    env = os.environ
+    for name, slurm in (
+        ("RANK", "SLURM_PROCID"),
+        ("WORLD_SIZE", "SLURM_NTASKS"),
+        ("LOCAL_RANK", "SLURM_LOCALID"),
+    ):
+        env.setdefault(name, env.get(slurm, "0"))
+    env.setdefault("LOCAL_SIZE", env.get("LOCAL_WORLD_SIZE", "1"))
+    return main(folder, int(env["RANK"]), int(env["WORLD_SIZE"]), int(env["LOCAL_RANK"]))
+
+
+if __name__ == "__main__":
+    code = from_environment(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of process groups can keep an interpreter from ending
