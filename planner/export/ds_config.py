@@ -58,7 +58,9 @@ def ds_config(
     """A config that `deepspeed.initialize` takes as it is, at the plan's world size.
 
     With AutoTP `train_batch_size` is TP times the real global batch: the engine multiplies micro
-    batch and accumulation by the whole world, though TP ranks see the same sequences. Ulysses SP
+    batch and accumulation by the whole world, though TP ranks see the same sequences. With AutoTP
+    and ZeRO 3 it is left out: zero.Init parses the config again and there checks against the
+    data-parallel ranks alone (partition_parameters.py:1077), so no value passes both. Ulysses SP
     takes no key: it is handed over as `mpu`; the key `sequence_parallel_size` would leave
     gradients unreduced over the SP ranks below ZeRO 3. Megatron-DeepSpeed builds its own
     optimizer, so that block is left out there.
@@ -71,6 +73,8 @@ def ds_config(
         "steps_per_print": 10,
         "wall_clock_breakdown": False,
     }
+    if plan.software == Software.DEEPSPEED and plan.tp > 1 and plan.zero_stage == 3:
+        del config["train_batch_size"]
     config |= _optimizer(training, plan)
     config |= _precision(training, plan)
     config["zero_optimization"] = _zero(model, plan)
@@ -128,7 +132,7 @@ def _precision(training: TrainingSpec, plan: Plan) -> dict[str, Any]:
         if training.precision == "bf16":
             block["bf16_optimizer_states"] = True
     config: dict[str, Any] = {training.precision: block}
-    if training.fp32_grad_accum is not None and plan.zero_stage:
+    if training.fp32_grad_accum is not None:
         dtype = "fp32" if training.fp32_grad_accum else training.precision
         config["data_types"] = {"grad_accum_dtype": dtype}
     return config
