@@ -34,6 +34,9 @@ class Shards:
     """Tokens each expert takes over its fair share; at least 1."""
     norm_bytes: Floats
     gated_saved: Floats
+    """Tensors of the intermediate width that a gated MLP saves."""
+    plain_saved: Floats
+    """The same without a gate."""
     repeats_kv: Bools
     score_bytes: Floats
     """Saved per attention score, without dropout; 0 for flash kernels."""
@@ -52,15 +55,23 @@ class LayerBytes:
     """Gradients of activations alive at once in its backward pass."""
 
 
-def shards(coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable) -> Shards:
+COMPOSED_GELU = 3
+"""More tensors that GPT-2's tanh-approximated GELU saves where it is written out in Python."""
+
+
+def shards(
+    coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
+) -> Shards:
     """The shards of every plan of a table."""
     software, tp = table.software, table.tp.astype(np.float64)
     element = element_bytes(training)
     norm = by_software(coefficients, software, lambda p: p.norm_saved_bytes)
-    if training.fused_norm or training.precision == "fp32":
+    # torch's layer norm is one kernel everywhere and saves its input; RMS norms are often not
+    if training.fused_norm or training.precision == "fp32" or model.norm == "layernorm":
         norm = np.full(len(table), float(element))
     compiled = table.compile
     gated = by_software(coefficients, software, lambda p: p.gated_saved)
+    composed = model.activation == "gelu_new"
     sequence = table.sp * table.cp
     replicated = np.where(table.sequence_parallel, 1 / tp, 1.0)
     regathers = by_software(coefficients, software, lambda p: p.regathers_inputs) > 0
@@ -73,6 +84,7 @@ def shards(coefficients: MemoryCoefficients, training: TrainingSpec, table: Plan
         capacity=np.maximum(table.capacity_factor, 1.0),
         norm_bytes=np.where(compiled, element, norm),
         gated_saved=np.where(compiled, 3.0, gated),
+        plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, 2.0),
         repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
         score_bytes=_score_bytes(coefficients, training, software),
         selective=table.recompute == 1,
@@ -101,7 +113,7 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         widest = np.maximum(widest, element * width / on.tp)
     if layer.mlp is not None:
         sub_layers += 1
-        tensors = on.gated_saved if layer.mlp.gated else 2.0
+        tensors = on.gated_saved if layer.mlp.gated else on.plain_saved
         sharded = sharded + element * layer.mlp.intermediate * tensors / on.tp
         grads = 3.0 if layer.mlp.gated else 2.0
         widest = np.maximum(widest, element * layer.mlp.intermediate * grads / on.tp)
@@ -110,7 +122,8 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         expert, expert_grads = _experts(layer.moe, hidden, element, on)
         sharded = sharded + expert
         widest = np.maximum(widest, expert_grads)
-    inputs = element * hidden * (1 if layer.parallel_residual else sub_layers) * on.inputs
+    shared = layer.parallel_residual and layer.norms < 2  # two norms make two inputs
+    inputs = element * hidden * (1 if shared else sub_layers) * on.inputs
     if dropout:
         replicated = replicated + hidden * (1 if layer.parallel_residual else sub_layers)
     kept = on.tokens * (replicated * on.replicated + inputs + sharded)
@@ -182,7 +195,7 @@ def _experts(moe: Moe, hidden: int, element: int, on: Shards) -> tuple[Floats, F
     its output (for the gradient of the router's weight); the router keeps fp32 probabilities.
     """
     copies = moe.top_k * on.capacity
-    tensors = on.gated_saved if moe.gated else 2.0
+    tensors = on.gated_saved if moe.gated else on.plain_saved
     routed = copies * element * (2 * hidden + tensors * moe.intermediate / on.tp)
     shared = element * moe.shared_intermediate * tensors / on.tp
     router = 8.0 * moe.experts

@@ -94,7 +94,7 @@ def plan_work(
     coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
 ) -> PlanWork:
     """The work of every plan of a (small) table of distinct ones."""
-    on = shards(coefficients, training, table)
+    on = shards(coefficients, model, training, table)
     element = element_bytes(training)
     software = table.software
     sharded = by_software(coefficients, software, lambda p: p.tp_shards_vocabulary) > 0
