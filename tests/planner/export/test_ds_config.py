@@ -33,7 +33,8 @@ KINDS = {
     "everything on NVMe": {
         "fixed": {"zero_stage": 3, "offload_optimizer": "nvme", "offload_param": "nvme"}
     },
-    "autotp": {"fixed": {"tp": 4, "software": "deepspeed"}},
+    "autotp": {"fixed": {"tp": 4, "software": "deepspeed", "zero_stage": 1}},
+    "autotp zero 3": {"fixed": {"tp": 4, "software": "deepspeed", "zero_stage": 3}},
     "ulysses": {"fixed": {"sp": 4}},
     "pipeline": {"fixed": {"pp": 4, "software": "deepspeed_pipeline"}},
     "3d": {
@@ -94,7 +95,10 @@ def test_the_batch_triple_gives_the_requested_global_batch(kind: str) -> None:
             == resolved.training.global_batch
         )
         autotp = config.get("tensor_parallel", {}).get("autotp_size", 1)
-        assert config["train_batch_size"] == resolved.training.global_batch * autotp
+        if autotp == 1 or plan.zero_stage < 3:
+            assert config["train_batch_size"] == resolved.training.global_batch * autotp
+        else:
+            assert "train_batch_size" not in config
 
 
 def test_no_value_is_left_to_be_filled_in() -> None:
@@ -127,10 +131,11 @@ def test_keys_of_other_stages_do_not_appear() -> None:
 def test_the_engine_refuses_the_true_global_batch_with_autotp() -> None:
     """Why train_batch_size is TP times too large there."""
     resolved, plans = _candidates("autotp")
-    config = _config(resolved, plans[0])
+    plan = next(p for p in plans if p.zero_stage < 3)
+    config = _config(resolved, plan)
     config["train_batch_size"] = resolved.training.global_batch
     with pytest.raises(AssertionError, match="train_batch_size is not equal"):
-        parse(config, checked_world_size(plans[0]))
+        parse(config, checked_world_size(plan))
 
 
 def test_megatron_deepspeed_keeps_its_own_optimizer() -> None:
