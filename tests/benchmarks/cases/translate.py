@@ -23,7 +23,7 @@ LONG = 65_536
 """Tokens from which no run keeps every activation."""
 
 LARGE = 30e9
-"""Parameters from which the same holds."""
+"""Parameters from which the same holds without a pipeline."""
 
 AMPLE_HOST_GIB = 8192.0
 """Where the case does not state its host RAM."""
@@ -273,7 +273,8 @@ def question_of(
     if checkpointing is None:
         project = f"{case.get('source') or ''} {case.get('model') or ''}".lower()
         checkpointing = bool(re.search(_CHECKPOINTS_BY_DEFAULT, project))
-        checkpointing = checkpointing or bool(seq and seq >= LONG) or spec.params > LARGE
+        checkpointing = checkpointing or bool(seq and seq >= LONG)
+        checkpointing = checkpointing or (spec.params > LARGE and pp == 1)
     optimizer, params = _offload(config)
     gpu_spec = cluster.node.gpu
     half = "bf16" if gpu_spec.bf16_tflops and not truth(config, "fp16") else "fp16"

@@ -33,6 +33,9 @@ class Measured:
 PLAUSIBLE_MFU = 0.70
 """No published run reaches more; a row above counts padding or tokens that were not computed."""
 
+PLAUSIBLE_ENCODER_MFU = 0.60
+"""The same for encoders, whose sequences are padded to their length."""
+
 _UNUSABLE_TIME = (
     (r"deterministic mode", "deterministic kernels"),
     (r"suspect", "marked suspect by its collector"),
@@ -156,6 +159,17 @@ def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, Memo
     return value * _GIB, "allocated", "worst"
 
 
+def _peak(raw: RawRow, gpu: Gpu) -> float:
+    """FLOP/s of the data sheet in the format of the row's matrix products."""
+    text = raw.text("precision").lower()
+    tflops = gpu.bf16_tflops or gpu.fp16_tflops
+    if re.search(r"fp8|float8", text):
+        tflops = gpu.fp8_tflops or tflops
+    elif re.match(r"tf32|fp32", text):
+        tflops = gpu.tf32_tflops or gpu.fp32_tflops
+    return tflops * 1e12
+
+
 def measured_of(
     raw: RawRow, model: ModelSpec, degrees: Degrees, gpu: Gpu, ledger: Ledger
 ) -> Measured:
@@ -166,10 +180,10 @@ def measured_of(
     seconds, rounding = _seconds(raw, model, degrees, gpu, ledger)
     if seconds is not None:
         sequences = degrees.micro_batch * degrees.grad_accum * degrees.dp
-        flops = model_flops(model, raw.integer("seq_len") or 1, sequences, causal_half=True)
-        fp8 = re.search(r"fp8|float8", raw.text("precision").lower()) and gpu.fp8_tflops
-        peak = (fp8 or gpu.bf16_tflops or gpu.fp16_tflops) * 1e12 * degrees.gpus
-        if flops / seconds > PLAUSIBLE_MFU * peak:
+        causal = model.family == "decoder"
+        flops = model_flops(model, raw.integer("seq_len") or 1, sequences, causal_half=causal)
+        most = PLAUSIBLE_MFU if causal else PLAUSIBLE_ENCODER_MFU
+        if flops / seconds > most * _peak(raw, gpu) * degrees.gpus:
             seconds = None
     memory, kind, rank = _memory(raw, ledger)
     oom = raw.flag("oom")
