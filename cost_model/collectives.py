@@ -13,6 +13,10 @@ from cost_model.calibration import Coefficients
 from cost_model.plans import Floats, Ints
 from cost_model.specs.cluster import ClusterSpec
 
+_MESH_LINKS = 6
+"""Links of a GPU in a mesh without switch. A pair has one of them, a group of g at most g - 1 at
+work (DGX-1's hybrid cube mesh: 20, 73 and 121 GB/s measured for 2, 4 and 8 of its V100)."""
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -22,7 +26,9 @@ class Topology:
     island: int
     """GPUs joined by the fast link; the node unless NVLink bridges join fewer."""
     island_bytes_per_s: float
-    """Per GPU and direction within an island."""
+    """Per GPU and direction within an island, all of its links busy."""
+    peers: int
+    """Ranks that a GPU's links lead to: 1 through a switch, which gives any pair the whole rate."""
     node_bytes_per_s: float
     """Per GPU and direction between islands of one node."""
     port_bytes_per_s: float
@@ -36,15 +42,17 @@ class Topology:
     def of(cls, cluster: ClusterSpec, coefficients: Coefficients) -> "Topology":
         """The topology of a cluster under fitted link efficiencies."""
         node, net = cluster.node, cluster.network
-        link = coefficients.link(node.link.kind)
+        link = coefficients.link(node.link.kind, node.gpu)
         wire = coefficients.network(net.kind)
         fast = node.link.bandwidth_gb_per_s * 1e9 * link.efficiency
-        pcie = node.pcie_gb_per_s * 1e9 * coefficients.link("pcie").efficiency
+        pcie = node.pcie_gb_per_s * 1e9 * coefficients.link("pcie", node.gpu).efficiency
         island = node.link.nvlink_group or node.gpus_per_node
+        mesh = node.link.kind == "nvlink" and island > 2
         return cls(
             gpus_per_node=node.gpus_per_node,
             island=island,
             island_bytes_per_s=fast,
+            peers=min(island - 1, _MESH_LINKS) if mesh else 1,
             node_bytes_per_s=fast if island >= node.gpus_per_node else min(fast, pcie),
             port_bytes_per_s=net.node_bytes_per_s * wire.efficiency,
             island_hop_s=(node.link.latency_us + link.hop_us) * 1e-6,
@@ -61,7 +69,9 @@ class Topology:
     def local_rate(self, size: Ints, stride: Ints) -> Floats:
         """Bytes a second per rank inside the node [plans]."""
         within = size * stride <= self.island
-        return np.where(within, self.island_bytes_per_s, self.node_bytes_per_s)
+        links = np.clip((size - 1) / self.peers, 1.0 / self.peers, 1.0) if self.peers > 1 else 1.0
+        rate: Floats = np.where(within, self.island_bytes_per_s, self.node_bytes_per_s) * links
+        return rate
 
     def rank_network_rate(self) -> float:
         """Bytes a second per rank to other nodes when every GPU of the node sends."""
@@ -128,13 +138,10 @@ def all_to_all_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: 
 def point_to_point_seconds(topology: Topology, n_bytes: Floats, distance: Ints) -> Floats:
     """Time of sending `n_bytes` to the rank `distance` further on, every rank sending [plans]."""
     remote = distance >= topology.gpus_per_node
-    rate = np.where(
-        remote,
-        topology.rank_network_rate(),
-        np.where(
-            distance < topology.island, topology.island_bytes_per_s, topology.node_bytes_per_s
-        ),
-    )
+    near = distance < topology.island
+    pair = topology.island_bytes_per_s / topology.peers
+    local = np.where(near, pair, topology.node_bytes_per_s)
+    rate = np.where(remote, topology.rank_network_rate(), local)
     hop = np.where(
         remote,
         topology.network_hop_s + topology.network_base_s,

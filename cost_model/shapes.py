@@ -8,7 +8,7 @@ from cost_model.memory.groups import Groups, group
 from cost_model.plans import Floats, PlanTable
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
-from cost_model.traffic import LayerTraffic, layer_traffic, pipeline_hop_seconds
+from cost_model.traffic import LayerTraffic, edge_traffic, layer_traffic, pipeline_hop_seconds
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,9 @@ class Shapes:
     traffic: tuple[LayerTraffic, ...]
     """By kind of layer."""
     edges: EdgeTimes
+    embedding_comm: Floats
+    """Seconds of tensor-parallel traffic of the embedding."""
+    head_comm: Floats
     hop: Floats
     """Seconds of handing one micro-batch to the next stage."""
     hop_bytes: Floats
@@ -54,4 +57,5 @@ def shapes_of(
     )
     hop, hop_bytes = pipeline_hop_seconds(model, training, distinct, topology)
     edges = edge_times(model, training, distinct, rates)
-    return Shapes(groups, layers, traffic, edges, hop, hop_bytes)
+    embedding_comm, head_comm = edge_traffic(model, training, distinct, topology)
+    return Shapes(groups, layers, traffic, edges, embedding_comm, head_comm, hop, hop_bytes)

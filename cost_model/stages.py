@@ -103,7 +103,9 @@ def _layer_costs(
     known: Coefficients,
     selective: Bools,
 ) -> list[_LayerCost]:
-    spread = of_shape.spread
+    def spread(values: Floats) -> Floats:
+        return values.take(of_shape.of_row)
+
     host_us = software_column(known, "host_us", table.software)
     back = software_column(known, "host_backward_ratio", table.software)
     comm_us = software_column(known, "comm_host_us", table.software)
@@ -167,13 +169,17 @@ def stage_times(
     table = plans.take(groups.first)
     rows = len(table)
     of_shape = Groups(shapes.groups.first, shapes.groups.of_row.take(groups.first))
-    spread = of_shape.spread
+
+    def spread(values: Floats) -> Floats:
+        return values.take(of_shape.of_row)
+
     writes_scores = training.attention in ("eager", "fused_softmax")
     selective = (table.recompute == Recompute.SELECTIVE) & writes_scores
     costs = _layer_costs(model, table, shapes, of_shape, known, selective)
     embedding = spread(shapes.edges.embedding)
     head_forward = spread(shapes.edges.head_forward)
     head = head_forward + spread(shapes.edges.head_backward)
+    embedding_comm, head_comm = spread(shapes.embedding_comm), spread(shapes.head_comm)
     hop = spread(shapes.hop)
 
     divisions = group(table.pp, table.first_stage_layers, table.last_stage_layers)
@@ -189,7 +195,7 @@ def stage_times(
         last = stages.last[:, profile].take(divisions.of_row)
         present = stages.stages[:, profile].take(divisions.of_row)
         repeated = repeated_share(table, np.sum(counts, 0))
-        seconds = first * embedding + last * head + 2.0 * hop
+        seconds = first * (embedding + embedding_comm) + last * (head + head_comm) + 2.0 * hop
         held = (first * model.embedding_params + last * model.head_params) / table.tp
         routed = np.zeros(rows)
         for cost, count in zip(costs, counts, strict=True):
@@ -228,7 +234,9 @@ def stage_times(
         + first * embedding
         + last * head,
         recompute=repeated * forward + over_layers([c.core for c in costs]),
-        tp_comm=over_layers([again * c.tp_forward + c.tp_backward for c in costs]),
+        tp_comm=over_layers([again * c.tp_forward + c.tp_backward for c in costs])
+        + first * embedding_comm
+        + last * head_comm,
         sp_comm=over_layers([again * c.sp_forward + c.sp_backward for c in costs]),
         ep_comm=over_layers([again * c.ep_forward + c.ep_backward for c in costs]),
         hop=2.0 * hop,

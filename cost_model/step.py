@@ -3,13 +3,15 @@
 import numpy as np
 
 from cost_model.calibration import Coefficients
+from cost_model.calibration.memory import default_memory_coefficients
 from cost_model.collectives import Topology
 from cost_model.compute import Rates
 from cost_model.compute.optimizer import update_seconds
 from cost_model.flops import forward_flops, step_flops, trainable_share
+from cost_model.memory.precision import gradient_bytes
 from cost_model.offload import offload_times
 from cost_model.pipeline import bubble_seconds
-from cost_model.plans import Floats, Offload, PlanTable
+from cost_model.plans import Floats, Ints, Offload, PlanTable, Software
 from cost_model.prediction import STEP_PARTS, StepPrediction
 from cost_model.shapes import shapes_of
 from cost_model.specs.cluster import ClusterSpec
@@ -18,8 +20,19 @@ from cost_model.specs.training import TrainingSpec
 from cost_model.stages import software_column, stage_times
 from cost_model.traffic import data_parallel
 
-_ACCUMULATE_BYTES = 10.0
-"""Per parameter and micro-batch: a 16-bit gradient read, its fp32 sum read and written."""
+
+def accumulate_bytes(training: TrainingSpec, software: Ints) -> Floats:
+    """Bytes per parameter of adding one micro-batch's gradient to the others' [plans].
+
+    The new gradient is read, the sum read and written. Megatron's weight products add to fp32
+    sums themselves, and write no 16-bit gradient first.
+    """
+    known = default_memory_coefficients()
+    element = 4.0 if training.precision == "fp32" else 2.0
+    held = [gradient_bytes(known.of(s).gradient_bytes, training) for s in Software]
+    each = np.array([element + 2.0 * g for g in held])
+    each[Software.MEGATRON] = 2.0 * held[Software.MEGATRON] - element
+    return each.take(software)
 
 
 def step_time(
@@ -40,7 +53,9 @@ def step_time(
     topology = Topology.of(cluster, known)
     shapes = shapes_of(model, training, table, rates, topology)
     stage = stage_times(model, training, table, shapes, known)
-    spread = stage.groups.spread
+
+    def spread(values: Floats) -> Floats:
+        return values.take(stage.groups.of_row)
 
     m = table.grad_accum.astype(float)
     trained = trainable_share(model, training)
@@ -67,7 +82,8 @@ def step_time(
     inputs = tokens * layers * (model.hidden * rates.element_bytes)
     moved = offload_times(cluster, training, table, own, own * trained, inputs, forward, backward)
     adds = (table.grad_accum > 1) & (table.zero_stage < 2)
-    accumulate = (dense + expert) * adds * (trained * _ACCUMULATE_BYTES / rates.bytes_per_s)
+    accumulate = (dense + expert) * adds * (trained / rates.bytes_per_s)
+    accumulate = accumulate * accumulate_bytes(training, table.software)
 
     fixed = software_column(known, "micro_batch_ms", table.software) * 1e-3 * m
     fixed = fixed + software_column(known, "step_ms", table.software) * 1e-3

@@ -12,6 +12,7 @@ from cost_model.collectives import (
     all_to_all_seconds,
     point_to_point_seconds,
 )
+from cost_model.compute.head import parallel_loss
 from cost_model.compute.layer import LayerTimes, rank_tokens
 from cost_model.moe import all_to_all_bytes
 from cost_model.plans import Floats, PlanTable, Software
@@ -51,10 +52,11 @@ def layer_traffic(
     """Traffic inside one layer [plans]; `table` is best one row per shape.
 
     Tensor parallel: one all-reduce per sub-layer and pass, or with sequence parallelism an
-    all-gather and a reduce-scatter of the same bytes, and one more gather in the backward pass
-    (arXiv 2205.05198, section 4.2.2). Ulysses: four all-to-alls of a rank's queries, keys, values
-    and outputs (arXiv 2309.14509, section 3.2). Ring attention: keys and values pass cp - 1
-    times, behind the attention core (arXiv 2310.01889, section 3). Experts: dispatch and combine.
+    all-gather and a reduce-scatter of the same bytes; one more gather in the backward pass hides
+    behind the weight's gradient (arXiv 2205.05198, section 4.2.2). Ulysses: four all-to-alls, of
+    a rank's queries, keys, values and outputs (arXiv 2309.14509, section 3.2). Ring attention:
+    keys and values pass cp - 1 times, behind the attention core (arXiv 2310.01889, section 3).
+    Experts: dispatch and combine.
     """
     element = 4.0 if training.precision == "fp32" else 2.0
     tokens = rank_tokens(table, training.seq_len)
@@ -65,7 +67,8 @@ def layer_traffic(
     reduce = all_reduce_seconds(topology, payload, table.tp, one)
     halves = 2.0 * all_gather_seconds(topology, payload, table.tp, one)
     tp_forward = sublayers * np.where(table.sequence_parallel, halves, reduce)
-    tp_backward = sublayers * np.where(table.sequence_parallel, 1.5 * halves, reduce)
+    columns = _column_matrices(layer, table)
+    tp_backward = np.where(table.sequence_parallel, sublayers * halves, columns * reduce)
     tp_share = (table.tp - 1) / table.tp
 
     sp_forward, sp_bytes = np.zeros(len(table)), np.zeros(len(table))
@@ -106,6 +109,37 @@ def layer_traffic(
         + steps_of(table)
         + 2.0 * (table.ep > 1) * (layer.moe is not None),
     )
+
+
+def _column_matrices(layer: Layer, table: PlanTable) -> Floats:
+    """Column-parallel matrices whose input gradients are reduced one by one [plans].
+
+    Megatron concatenates the matrices of a sub-layer. A PyTorch model keeps gate and up apart,
+    and a Hugging Face one query, key and value too.
+    """
+    gated = (layer.mlp is not None and layer.mlp.gated) or layer.moe is not None
+    attention = (layer.attention is not None) + (layer.cross_attention is not None)
+    joined = attention + (0.0 if layer.parallel_residual else 1.0)
+    apart = np.isin(table.software, (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE))
+    whole = table.software == Software.DEEPSPEED
+    return joined + np.where(apart & gated, 1.0, 0.0) + np.where(whole, 2.0 * attention, 0.0)
+
+
+def edge_traffic(
+    model: ModelSpec, training: TrainingSpec, table: PlanTable, topology: Topology
+) -> tuple[Floats, Floats]:
+    """Seconds of tensor-parallel traffic of the embedding and of the head per micro-batch [plans].
+
+    A vocabulary-parallel table and head each reduce one hidden state (Megatron-LM, arXiv
+    1909.08053, section 3). Where the loss is not parallel, the logits are gathered besides.
+    """
+    element = 4.0 if training.precision == "fp32" else 2.0
+    tokens = rank_tokens(table, training.seq_len)
+    one = np.ones_like(table.tp)
+    state = all_reduce_seconds(topology, tokens * model.hidden * element, table.tp, one)
+    logits = tokens * (model.head_matmul_params / model.hidden) * element
+    gather = all_gather_seconds(topology, logits, table.tp, one)
+    return state, state + np.where(parallel_loss(table), 0.0, gather)
 
 
 def steps_of(table: PlanTable) -> Floats:
@@ -230,6 +264,9 @@ def data_parallel(
     z2 = exposed(reduce + more, backward, count)
     once = exposed(np.where(stage == 0, whole, reduce) + more, backward, count)
     updated = gather * trained  # frozen weights do not change
+    # Megatron gathers updated weights bucket by bucket behind the next forward pass
+    behind = table.overlap_comm & (table.software == Software.MEGATRON)
+    updated = np.where(behind, exposed(updated + more, forward, count), updated)
     per_micro = np.select([stage == 3, stage == 2], [z3, z2], 0.0)
     per_step = np.select([stage == 3, stage == 2, stage == 1], [0.0, updated, once + updated], once)
     share = (group - 1) / group

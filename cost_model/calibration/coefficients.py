@@ -108,9 +108,9 @@ class Coefficients(Frozen):
         """Whether the GPU type itself was fitted."""
         return gpu.name in self.gpus
 
-    def link(self, kind: str) -> LinkCoefficients:
-        """Those of a kind of link inside a node."""
-        return self.links[kind]
+    def link(self, kind: str, gpu: Gpu) -> LinkCoefficients:
+        """Those of a kind of link inside a node; some GPUs have no peer copies over PCIe."""
+        return self.links.get(f"{kind}/{gpu.name}") or self.links[kind]
 
     def network(self, kind: str) -> LinkCoefficients:
         """Those of a kind of network between nodes."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from cost_model.compute.gemm import gemm_seconds, stack
 from cost_model.compute.rates import Rates
-from cost_model.plans import Floats
+from cost_model.plans import Bools, Floats
 from cost_model.specs.model import Attention
 from cost_model.specs.training import AttentionKernel, TrainingSpec
 
@@ -17,7 +17,7 @@ _SCORE_PASSES: dict[AttentionKernel, tuple[float, float]] = {
     # score-sized reads and writes between the two products, forward and backward, at 2 bytes;
     # dropout's own are added below
     "eager": (15.0, 14.0),  # scale, mask, cast to fp32, softmax, cast back
-    "fused_softmax": (2.0, 3.0),  # one kernel
+    "fused_softmax": (2.9, 3.0),  # one kernel; the forward one is held up by exponentials
 }
 _DROPOUT_PASSES = (2.5, 2.5)  # read, write, one-byte mask
 
@@ -91,14 +91,26 @@ def scores_seconds(
         len(heads),
     )
     times = gemm_seconds(products, rates)
-    forward_passes, backward_passes = _SCORE_PASSES[training.attention]
+    fused = (training.attention == "fused_softmax") & fused_softmax_runs(heads, training.seq_len)
+    forward_passes = np.where(fused, *(_SCORE_PASSES[k][0] for k in ("fused_softmax", "eager")))
+    backward_passes = np.where(fused, *(_SCORE_PASSES[k][1] for k in ("fused_softmax", "eager")))
     if training.dropout > 0:
-        forward_passes += _DROPOUT_PASSES[0]
-        backward_passes += _DROPOUT_PASSES[1]
+        forward_passes = forward_passes + _DROPOUT_PASSES[0]
+        backward_passes = backward_passes + _DROPOUT_PASSES[1]
     score_bytes = heads * s * s * rates.element_bytes
     forward = times[:2].sum(0) + rates.stream_seconds(1.0) * score_bytes * forward_passes
     backward = times[2:].sum(0) + rates.stream_seconds(1.0) * score_bytes * backward_passes
     return forward, backward
+
+
+def fused_softmax_runs(heads: Floats, seq_len: int) -> Bools:
+    """Whether Megatron's fused softmax takes the shape; else it falls back to PyTorch [shapes].
+
+    heads: heads times sequences on the rank, which the kernel takes four at a time, over at most
+    16,384 keys (Megatron-LM, megatron/core/fusions/fused_softmax.py, is_kernel_available).
+    """
+    runs: Bools = (np.mod(heads, 4) == 0) & (16 < seq_len <= 16_384)
+    return runs
 
 
 def core_seconds(

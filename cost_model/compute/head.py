@@ -7,7 +7,7 @@ import numpy as np
 from cost_model.compute.gemm import gemm_seconds, stack
 from cost_model.compute.layer import rank_tokens
 from cost_model.compute.rates import Rates
-from cost_model.plans import Floats, PlanTable
+from cost_model.plans import Bools, Floats, PlanTable, Software
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 
@@ -16,6 +16,14 @@ _LOSS_BYTES = 44.0
 subtract and exponentiate 8+8, sum 4, gradient 4+4, cast back 4+2."""
 _CHUNKED_LOSS_BYTES = 16.0
 """The same where the loss is computed chunk by chunk in one kernel."""
+
+
+def parallel_loss(table: PlanTable) -> Bools:
+    """Whether each tensor-parallel rank computes the loss of its own part of the vocabulary
+    [plans]: Megatron's cross-entropy and PyTorch's loss_parallel do, others gather the logits."""
+    gathers = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE)
+    parallel: Bools = ~np.isin(table.software, gathers)
+    return parallel
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ def edge_times(
         rates,
     )
     logits = tokens * width
-    loss = logits * np.where(table.chunked_loss | table.compile, _CHUNKED_LOSS_BYTES, _LOSS_BYTES)
+    loss = logits * np.where(parallel_loss(table), 1.0, tp)
+    loss = loss * np.where(table.chunked_loss | table.compile, _CHUNKED_LOSS_BYTES, _LOSS_BYTES)
     unit = 1.0 / rates.bytes_per_s
     frozen = training.lora is not None
     rows = model.vocab * model.hidden / tp * rates.element_bytes * (0.0 if frozen else 4.0)

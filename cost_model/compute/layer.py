@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_model.compute.attention import core_seconds
 from cost_model.compute.gemm import gemm_seconds, stack
-from cost_model.compute.profile import passes
+from cost_model.compute.profile import Passes, passes
 from cost_model.compute.rates import Rates
 from cost_model.moe import expert_tokens, router_passes
 from cost_model.plans import Floats, PlanTable
@@ -82,6 +82,7 @@ def layer_times(
     tp = table.tp.astype(float)
     one = np.ones(shapes)
     products: list[_Product] = []
+    adapted = 0  # how many products carry low-rank adapters
     core_forward, core_backward = np.zeros(shapes), np.zeros(shapes)
     wide = np.zeros(shapes)  # query, key and value elements per token
     for attention in (layer.attention, layer.cross_attention):
@@ -93,6 +94,7 @@ def layer_times(
         core_forward, core_backward = core_forward + forward, core_backward + backward
         kv = np.maximum(attention.kv_heads / tp, 1.0)
         wide += attention.heads * attention.head_dim / tp + kv * attention.head_dim
+        adapted = len(products)
     inner = np.zeros(shapes)  # activated elements
     if layer.mlp is not None:
         products += mlp_products(
@@ -113,42 +115,66 @@ def layer_times(
             )
             inner += tokens * moe.shared_intermediate / tp
     count = len(products)
+    if training.lora is not None and training.lora.targets == "all_linear":
+        adapted = count
     gradients = [(m, k, n, b) for m, n, k, b in products]
     weights = [] if training.lora else [(n, k, m, b) for m, n, k, b in products]
-    times = gemm_seconds(stack(products + gradients + weights, shapes), rates)
+    stacked = stack(products + gradients + weights, shapes)
+    times = gemm_seconds(stacked, rates, rates.linear_flops)
+    if rates.cast_bytes:
+        operands = stacked.batch * stacked.k * (stacked.m + stacked.n)
+        # the backward products share their gradient operand, and find the others cast already
+        times[:count] += operands[:count] * (rates.cast_bytes / rates.bytes_per_s)
+        times[count : 2 * count] += (stacked.batch * stacked.m * stacked.k)[count : 2 * count] * (
+            rates.cast_bytes / rates.bytes_per_s
+        )
 
     p = passes(model, layer, training, table.software, table.compile)
-    sharded = np.where(table.sequence_parallel, tokens / tp, tokens) * model.hidden
-    unit = rates.element_bytes / rates.bytes_per_s
-    loose_forward = (
-        (p.norm_forward + p.residual_forward) * sharded
-        + p.activation_forward * inner
-        + p.rotary_forward * wide * tokens
-        + router_passes(layer.moe) * routed * model.hidden
-    )
-    loose_backward = (
-        (p.norm_backward + p.residual_backward) * sharded
-        + p.activation_backward * inner
-        + p.rotary_backward * wide * tokens
-        + router_passes(layer.moe) * routed * model.hidden
+    loose_forward, loose_backward = _loose_seconds(
+        model, layer, table, rates, p, tokens, inner, wide * tokens, routed
     )
     launch = rates.gpu.kernel_overhead_us * 1e-6
     small = np.maximum(p.operators - 2 * count, 4.0) * launch
-    adapters = _adapter_seconds(training, products, rates)
+    adapters = _adapter_seconds(training, products, adapted, rates)
     return LayerTimes(
-        forward=times[:count].sum(0) + core_forward + unit * loose_forward + small + adapters,
-        backward=times[count:].sum(0)
-        + core_backward
-        + unit * loose_backward
-        + 1.5 * small
-        + 2 * adapters,
+        forward=times[:count].sum(0) + core_forward + loose_forward + small + adapters,
+        backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,
         core_forward=core_forward,
         operators=p.operators + (12.0 if layer.moe is not None else 0.0),
     )
 
 
-def _adapter_seconds(training: TrainingSpec, products: list[_Product], rates: Rates) -> Floats:
-    """Time of low-rank adapters beside the frozen products, and of unpacking a 4-bit base.
+def _loose_seconds(
+    model: ModelSpec,
+    layer: Layer,
+    table: PlanTable,
+    rates: Rates,
+    p: Passes,
+    tokens: Floats,
+    inner: Floats,
+    wide: Floats,
+    routed: Floats,
+) -> tuple[Floats, Floats]:
+    """Time of the element-wise kernels of both passes, without launches [plans].
+
+    inner: activated elements; wide: elements of query and key; routed: tokens in expert order.
+    Sequence parallelism shares norms and residuals over the tensor-parallel ranks.
+    """
+    unit = rates.element_bytes / rates.bytes_per_s
+    hidden = np.where(table.sequence_parallel, tokens / table.tp, tokens) * model.hidden
+    moved = router_passes(layer.moe) * routed * model.hidden
+    forward = (p.norm_forward + p.residual_forward) * hidden
+    forward = forward + p.activation_forward * inner + p.rotary_forward * wide + moved
+    backward = (p.norm_backward + p.residual_backward) * hidden
+    backward = backward + p.activation_backward * inner + p.rotary_backward * wide + moved
+    return unit * forward, unit * backward
+
+
+def _adapter_seconds(
+    training: TrainingSpec, products: list[_Product], adapted: int, rates: Rates
+) -> Floats:
+    """Time of low-rank adapters beside the first `adapted` frozen products, and of unpacking a
+    4-bit base.
 
     An adapter reads its input, writes and reads the rank-wide middle, and adds to the output:
     bound by memory (LoRA, arXiv 2106.09685, section 4). NF4 weights are expanded to 16 bits
@@ -157,9 +183,10 @@ def _adapter_seconds(training: TrainingSpec, products: list[_Product], rates: Ra
     total = np.zeros_like(products[0][0])
     if training.lora is None:
         return total
-    for m, n, k, batch in products:
-        moved = batch * m * (2 * k + 3 * n + 2 * training.lora.rank) * rates.element_bytes
+    for place, (m, n, k, batch) in enumerate(products):
+        if place < adapted:
+            moved = batch * m * (k + 4 * n + 2 * training.lora.rank) * rates.element_bytes
+            total = total + moved / rates.bytes_per_s + 3 * rates.gpu.kernel_overhead_us * 1e-6
         if training.lora.quantized_base:
-            moved = moved + 2.5 * batch * n * k
-        total = total + moved / rates.bytes_per_s + 3 * rates.gpu.kernel_overhead_us * 1e-6
+            total = total + 2.5 * batch * n * k / rates.bytes_per_s
     return total

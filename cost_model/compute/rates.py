@@ -6,6 +6,13 @@ from cost_model.calibration import Coefficients, GpuCoefficients
 from cost_model.specs.cluster import Gpu
 from cost_model.specs.training import TrainingSpec
 
+_FP8_EFFICIENCY = 0.9
+"""What fp8 products reach of their peak, over what 16-bit ones reach of theirs: 71 against 79 %
+on H100, 76 against 78 % on B200 (Bekman, "ML Engineering", maximum achievable matmul FLOPS)."""
+
+_FP32_EFFICIENCY = 0.93
+"""What fp32 products reach on the vector units, which unlike matrix units are easy to feed."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -14,7 +21,11 @@ class Rates:
     peak_flops: float
     """FLOP/s of the data sheet in the training precision."""
     gemm_flops: float
-    """FLOP/s of a large matrix product."""
+    """FLOP/s of a large matrix product in the training precision."""
+    linear_flops: float
+    """The same of a linear layer, which may multiply in TF32 or fp8."""
+    cast_bytes: float
+    """Bytes moved per operand element to cast it to fp8 and transpose it; 0 where none is cast."""
     bytes_per_s: float
     """Of a streaming kernel."""
     sms: int
@@ -29,9 +40,16 @@ class Rates:
         """The rates of a GPU under its fitted coefficients."""
         own = coefficients.gpu(gpu)
         peak = gpu.peak_flops(training.precision)
+        linear = gpu.peak_flops(training.matmul_precision or training.precision)
+        fp32 = training.precision == "fp32"
+        fp8 = training.matmul_precision == "fp8" and gpu.fp8_tflops is not None
         return cls(
             peak_flops=peak,
-            gemm_flops=peak * own.gemm_efficiency,
+            gemm_flops=peak * (_FP32_EFFICIENCY if fp32 else own.gemm_efficiency),
+            linear_flops=linear
+            * (_FP32_EFFICIENCY if fp32 and linear == peak else own.gemm_efficiency)
+            * (_FP8_EFFICIENCY if fp8 else 1.0),
+            cast_bytes=4.0 if fp8 else 0.0,  # 2 read, 1 written, 1 written transposed
             bytes_per_s=gpu.memory_bandwidth_gb_per_s * 1e9 * own.memory_efficiency,
             sms=gpu.sms,
             element_bytes=4 if training.precision == "fp32" else 2,

@@ -1,0 +1,98 @@
+"""Collectives against hand-worked times."""
+
+import numpy as np
+import pytest
+
+from cost_model import catalogue
+from cost_model.calibration import Coefficients
+from cost_model.collectives import (
+    Topology,
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    point_to_point_seconds,
+)
+
+BYTES = np.array([1e9])
+
+
+def ideal(name: str, nodes: int) -> Topology:
+    """A cluster whose links reach their data sheet and cost no time to start."""
+    cluster = catalogue.cluster(name, nodes)
+    raw = Coefficients.default().model_dump()
+    for group in ("links", "networks"):
+        for kind in raw[group]:
+            raw[group][kind] = {"efficiency": 1.0, "base_us": 0.0, "hop_us": 0.0}
+    node = cluster.node.model_copy(
+        update={"link": cluster.node.link.model_copy(update={"latency_us": 0.0})}
+    )
+    network = cluster.network.model_copy(update={"latency_us": 0.0})
+    cluster = cluster.model_copy(update={"node": node, "network": network})
+    return Topology.of(cluster, Coefficients.model_validate(raw))
+
+
+def ranks(n: int) -> np.ndarray:
+    return np.array([n])
+
+
+def test_a_ring_all_reduce_in_a_node_moves_twice_seven_eighths_of_the_payload() -> None:
+    # 2 x 7/8 x 1 GB over 300 GB/s of NVLink 3
+    seconds = all_reduce_seconds(ideal("dgx-a100-80g", 1), BYTES, ranks(8), ranks(1))
+    assert seconds[0] == pytest.approx(2 * 7 / 8 / 300)
+
+
+def test_an_all_gather_costs_half_of_an_all_reduce() -> None:
+    topology = ideal("dgx-a100-80g", 4)
+    for size, stride in ((8, 1), (32, 1), (4, 8)):
+        whole = all_reduce_seconds(topology, BYTES, ranks(size), ranks(stride))
+        half = all_gather_seconds(topology, BYTES, ranks(size), ranks(stride))
+        assert whole[0] == pytest.approx(2 * half[0])
+
+
+def test_a_ring_over_whole_nodes_is_bound_by_all_ports_of_a_node() -> None:
+    # 8 ports of 25 GB/s: 2 x 31/32 x 1 GB over 200 GB/s, less than NVLink's 300
+    seconds = all_reduce_seconds(ideal("dgx-a100-80g", 4), BYTES, ranks(32), ranks(1))
+    assert seconds[0] == pytest.approx(2 * 31 / 32 / 200)
+
+
+def test_a_strided_group_has_only_its_own_port() -> None:
+    # one rank a node, the other seven groups use the other ports: 2 x 3/4 x 1 GB over 25 GB/s
+    seconds = all_reduce_seconds(ideal("dgx-a100-80g", 4), BYTES, ranks(4), ranks(8))
+    assert seconds[0] == pytest.approx(2 * 3 / 4 / 25)
+
+
+def test_an_all_to_all_sends_what_leaves_the_node_through_the_port_of_the_gpu() -> None:
+    # 16 ranks on 2 nodes: half of 1 GB leaves, through 25 GB/s
+    seconds = all_to_all_seconds(ideal("dgx-a100-80g", 2), BYTES, ranks(16), ranks(1))
+    assert seconds[0] == pytest.approx(0.5 / 25)
+
+
+def test_a_group_of_one_costs_nothing() -> None:
+    topology = Topology.of(catalogue.cluster("dgx-a100-80g", 2), Coefficients.default())
+    for collective in (all_reduce_seconds, all_gather_seconds, all_to_all_seconds):
+        assert collective(topology, BYTES, ranks(1), ranks(1))[0] == 0.0
+
+
+def test_a_pair_in_a_mesh_without_switch_has_one_link() -> None:
+    # DGX-1: 6 links of 25 GB/s; a pair uses one, four GPUs three, eight all
+    topology = ideal("dgx-1", 1)
+    rates = [all_gather_seconds(topology, BYTES, ranks(g), ranks(1))[0] for g in (2, 4, 8)]
+    assert rates == pytest.approx([1 / 2 / 25, 3 / 4 / 75, 7 / 8 / 150])
+
+
+def test_a_message_within_a_node_takes_nvlink_and_one_beyond_takes_the_port() -> None:
+    topology = ideal("dgx-a100-80g", 2)
+    near = point_to_point_seconds(topology, BYTES, ranks(4))
+    far = point_to_point_seconds(topology, BYTES, ranks(8))
+    assert (near[0], far[0]) == pytest.approx((1 / 300, 1 / 25))
+
+
+def test_latency_grows_with_the_logarithm_of_a_long_ring() -> None:
+    topology = Topology.of(catalogue.cluster("dgx-a100-80g", 256), Coefficients.default())
+    small = np.array([8.0])
+    seconds = [
+        all_reduce_seconds(topology, small, ranks(8 * n), ranks(1))[0] for n in (4, 16, 64, 256)
+    ]
+    steps = np.diff(seconds)
+    assert (steps > 0).all()
+    assert steps[2] < 1.6 * steps[0]
