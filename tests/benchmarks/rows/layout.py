@@ -157,6 +157,10 @@ def _zero_stage(raw: RawRow, software: Software, alone: bool, ledger: Ledger) ->
     stage = raw.number("zero_stage")
     if stage is not None:
         return int(stage)
+    shards = re.search(r"WeightShard.*?\]=\[\[\d+, \d+, \d+, (\d), (\d), (\d)", raw.notes)
+    if shards:
+        weight, gradient, states = (int(flag) for flag in shards.groups())
+        return 3 if weight else 2 if gradient else states
     notes = f"{raw.text('sharding')} {raw.notes}".lower()
     if "distributed optimizer" in notes or "overlap-param-gather" in notes:
         return 1
