@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
-
 from cost_model.catalogue import cluster
 from cost_model.plans import Plan
 from cost_model.specs import ModelSpec, TrainingSpec

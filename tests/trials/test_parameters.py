@@ -1,8 +1,7 @@
 """The trial model has as many parameters as the spec says, for every preset it covers."""
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from cost_model.catalogue import model, model_names
 from cost_model.specs import Lora

@@ -29,7 +29,8 @@ def fill(parameter: nn.Parameter, name: str, seed: int, tp: Axis) -> None:
     """Fills one parameter, or this rank's part of it."""
     if hasattr(parameter, "expert"):
         # An expert's values follow its number in the layer, not on the rank.
-        own, whole_layer = f".{parameter.local_expert}.", f".{parameter.expert}."
+        own = f".{getattr(parameter, 'local_expert', 0)}."
+        whole_layer = f".{parameter.expert}."
         head, _, tail = name.rpartition(f"deepspeed_experts{own}")
         name = f"{head}deepspeed_experts{whole_layer}{tail}"
     leaf = name.rsplit(".", 1)[-1]
