@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_serializer, field_validator
 
-from cost_model.specs.frozen import Frozen
+from cost_model.specs.frozen import MOST_COUNT, Frozen
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -26,9 +26,15 @@ class _Named(IntEnum):
             try:
                 return cls[value.upper()]
             except KeyError:
-                names = ", ".join(m.name.lower() for m in cls)
-                raise ValueError(f"must be one of {names}; got {value!r}") from None
-        return cls(int(value))  # type: ignore[call-overload]
+                raise ValueError(cls._wanted(value)) from None
+        if not isinstance(value, int | np.integer):
+            raise ValueError(cls._wanted(value))
+        return cls(int(value))
+
+    @classmethod
+    def _wanted(cls, value: object) -> str:
+        names = ", ".join(m.name.lower() for m in cls)
+        return f"must be one of {names}; got {value!r}"
 
 
 class Software(_Named):
@@ -57,6 +63,12 @@ class Offload(_Named):
     NVME = 2
 
 
+MOST_RANKS = MOST_COUNT
+"""Largest degree: products of a few of them stay within the 64 bits of a column."""
+
+MOST_ELEMENTS = 2**40
+"""Largest bucket, in elements."""
+
 _ENUMS: dict[str, type[_Named]] = {
     "software": Software,
     "recompute": Recompute,
@@ -69,35 +81,35 @@ class Plan(Frozen):
     """Every knob of one run, fixed. Defaults are DeepSpeed's own where it has one."""
 
     software: Software = Software.DEEPSPEED
-    nodes: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Nodes used; world size is tp x pp x dp x sp x cp."""
-    tp: int = Field(default=1, ge=1)
+    tp: int = Field(default=1, ge=1, le=MOST_RANKS)
     sequence_parallel: bool = False
     """Norms and residuals sharded by sequence over the TP group (arXiv 2205.05198)."""
-    pp: int = Field(default=1, ge=1)
-    vpp: int = Field(default=1, ge=1)
+    pp: int = Field(default=1, ge=1, le=MOST_RANKS)
+    vpp: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Model chunks per pipeline rank (interleaved schedule)."""
-    first_stage_layers: int = Field(default=0, ge=0)
+    first_stage_layers: int = Field(default=0, ge=0, le=MOST_RANKS)
     """Layers of the first stage; 0 divides evenly, earlier stages taking the remainder."""
-    last_stage_layers: int = Field(default=0, ge=0)
-    dp: int = Field(default=1, ge=1)
+    last_stage_layers: int = Field(default=0, ge=0, le=MOST_RANKS)
+    dp: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Replicas that see different sequences. ZeRO shards over dp x sp x cp."""
-    sp: int = Field(default=1, ge=1)
+    sp: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Ulysses sequence-parallel degree."""
-    cp: int = Field(default=1, ge=1)
+    cp: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Context-parallel (ring attention) degree."""
-    ep: int = Field(default=1, ge=1)
+    ep: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Expert-parallel degree, laid over the data-parallel ranks."""
     zero_stage: int = Field(default=0, ge=0, le=3)
-    hpz: int = Field(default=1, ge=1)
+    hpz: int = Field(default=1, ge=1, le=MOST_RANKS)
     """ZeRO++ secondary partition size; 1 is off."""
     quantized_weights: bool = False
     quantized_gradients: bool = False
-    micro_batch: int = Field(default=1, ge=1)
-    grad_accum: int = Field(default=1, ge=1)
+    micro_batch: int = Field(default=1, ge=1, le=MOST_RANKS)
+    grad_accum: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Micro-batches per optimizer step and data-parallel rank (pipeline: those in the pipe)."""
     recompute: Recompute = Recompute.NONE
-    recompute_layers: int = Field(default=-1, ge=-1)
+    recompute_layers: int = Field(default=-1, ge=-1, le=MOST_RANKS)
     """How many layers of each stage are recomputed; -1 is all."""
     partition_activations: bool = False
     cpu_checkpointing: bool = False
@@ -105,21 +117,21 @@ class Plan(Frozen):
     offload_param: Offload = Offload.NONE
     offload_ratio: float = Field(default=1.0, ge=0, le=1)
     """Share of the optimizer that is offloaded (ZeRO-3 only)."""
-    reduce_bucket: int = Field(default=500_000_000, ge=1)
+    reduce_bucket: int = Field(default=500_000_000, ge=1, le=MOST_ELEMENTS)
     """Elements."""
-    allgather_bucket: int = Field(default=500_000_000, ge=1)
+    allgather_bucket: int = Field(default=500_000_000, ge=1, le=MOST_ELEMENTS)
     """Elements (ZeRO 1 and 2)."""
-    prefetch_bucket: int = Field(default=50_000_000, ge=0)
+    prefetch_bucket: int = Field(default=50_000_000, ge=0, le=MOST_ELEMENTS)
     """Elements (ZeRO 3)."""
-    max_live_params: int = Field(default=1_000_000_000, ge=0)
+    max_live_params: int = Field(default=1_000_000_000, ge=0, le=MOST_ELEMENTS)
     """Elements (ZeRO 3)."""
-    persistence_threshold: int = Field(default=100_000, ge=0)
+    persistence_threshold: int = Field(default=100_000, ge=0, le=MOST_ELEMENTS)
     """Elements below which ZeRO 3 keeps a parameter whole."""
     overlap_comm: bool = True
     chunked_loss: bool = False
     """Loss computed in chunks or fused with the head: the fp32 logits never exist whole."""
     compile: bool = False
-    capacity_factor: float = Field(default=0.0, ge=0)
+    capacity_factor: float = Field(default=0.0, ge=0, le=1e6)
     """MoE: tokens an expert takes over its fair share; 0 is dropless."""
 
     @field_validator(*_ENUMS, mode="before")

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cost_model import catalogue
 from cost_model.specs import ClusterSpec, Gpu, Link, Network, Node, Nvme
-from cost_model.specs.frozen import Frozen
+from cost_model.specs.frozen import LEAST, MOST, MOST_COUNT, Frozen
 from planner.errors import Problem, RequestError
 from planner.request.pointers import did_you_mean
 
@@ -48,10 +48,10 @@ class LinkRequest(Frozen):
     """The link between GPUs of one node."""
 
     kind: Literal["nvswitch", "nvlink", "pcie", "none", "memory"]
-    bandwidth_gb_per_s: float | None = Field(default=None, gt=0)
+    bandwidth_gb_per_s: float | None = Field(default=None, ge=LEAST, le=MOST)
     """Per GPU and direction; for pcie the default is `pcie_gb_per_s`."""
-    latency_us: float | None = Field(default=None, ge=0)
-    nvlink_group: int | None = Field(default=None, ge=1)
+    latency_us: float | None = Field(default=None, ge=0, le=MOST)
+    nvlink_group: int | None = Field(default=None, ge=1, le=MOST_COUNT)
 
     def spec(self, pcie_gb_per_s: float) -> Link:
         """The link with its defaults filled in."""
@@ -83,9 +83,9 @@ class NetworkRequest(Frozen):
     """The network between nodes."""
 
     kind: Literal["infiniband", "roce", "ethernet", "efa", "omnipath", "none"]
-    gbps_per_port: float = Field(gt=0)
-    ports_per_node: int = Field(default=1, ge=1)
-    latency_us: float | None = Field(default=None, ge=0)
+    gbps_per_port: float = Field(ge=LEAST, le=MOST)
+    ports_per_node: int = Field(default=1, ge=1, le=MOST_COUNT)
+    latency_us: float | None = Field(default=None, ge=0, le=MOST)
 
     def spec(self) -> Network:
         """The network with its defaults filled in."""
@@ -117,23 +117,23 @@ class ClusterRequest(Frozen):
     """A preset and a node count; or the parts; or a preset with some parts replaced."""
 
     preset: str | None = None
-    nodes: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1, le=MOST_COUNT)
     name: str | None = None
     gpu: _GpuField | None = None
     """A name of the catalogue, or the data sheet."""
-    gpus_per_node: int | None = Field(default=None, ge=1)
+    gpus_per_node: int | None = Field(default=None, ge=1, le=MOST_COUNT)
     link: _LinkField | None = None
     """A name of the catalogue, or its figures."""
     network: _NetworkField | None = None
     """A name of the catalogue, or its figures."""
-    pcie_gb_per_s: float | None = Field(default=None, gt=0)
+    pcie_gb_per_s: float | None = Field(default=None, ge=LEAST, le=MOST)
     """Host to device, per GPU and direction; that of PCIe 4.0 x16 where not given."""
-    host_ram_gib: float | None = Field(default=None, gt=0)
-    cpu_cores: int | None = Field(default=None, ge=1)
-    sockets: int | None = Field(default=None, ge=1)
-    host_gb_per_s_per_socket: float | None = Field(default=None, gt=0)
+    host_ram_gib: float | None = Field(default=None, ge=LEAST, le=MOST)
+    cpu_cores: int | None = Field(default=None, ge=1, le=MOST_COUNT)
+    sockets: int | None = Field(default=None, ge=1, le=MOST_COUNT)
+    host_gb_per_s_per_socket: float | None = Field(default=None, ge=LEAST, le=MOST)
     nvme: Nvme | None = None
-    usd_per_gpu_hour: float | None = Field(default=None, gt=0)
+    usd_per_gpu_hour: float | None = Field(default=None, ge=LEAST, le=MOST)
 
     @model_validator(mode="before")
     @classmethod
@@ -184,6 +184,7 @@ class ClusterRequest(Frozen):
                 "nvme",
             )
             if name in self.model_fields_set
+            and (name == "nvme" or getattr(self, name) is not None)  # null: the node has no flash
         }
         if self.gpu is not None:
             parts["gpu"] = self.gpu

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from cost_model.plans import Bools, Ints, Plan, Software
-from cost_model.specs.frozen import Frozen
+from cost_model.specs.frozen import LEAST, MOST, Frozen
 from planner.request.pointers import did_you_mean
 
 Objective = Literal[
@@ -15,6 +15,7 @@ Objective = Literal[
     "latency",
     "fewest_gpus",
     "largest_micro_batch",
+    "largest_sequence",
     "pareto",
 ]
 
@@ -100,7 +101,7 @@ class SearchOptions(Frozen):
     """How to search."""
 
     objective: Objective = "throughput"
-    deadline_days: float | None = Field(default=None, gt=0)
+    deadline_days: float | None = Field(default=None, ge=LEAST, le=MOST)
     """For fewest_gpus: days in which `training.tokens` must be done."""
     limits: dict[str, Limit] = Field(default_factory=dict)
     """Bounds by column of a plan, such as {"tp": {"max": 8}}."""
@@ -114,7 +115,7 @@ class SearchOptions(Frozen):
     )
     keep: int = Field(default=50, ge=1, le=10_000)
     """Ranked plans to keep."""
-    headroom_gib: float = Field(default=0.0, ge=0)
+    headroom_gib: float = Field(default=0.0, ge=0, le=MOST)
     """GPU memory that must stay free on the worst rank."""
     min_fits_probability: float = Field(default=0.8, ge=0, le=1)
     """Plans less likely to fit than this are left out."""

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cost_model.specs import ClusterSpec, TrainingSpec
 
@@ -10,13 +10,29 @@ BEFORE_FLASH_2 = ("volta", "turing", "cpu")
 """Generations without flash-attention 2 kernels."""
 
 
+ONE_BIT = ("onebitadam", "1bitadam", "zerooneadam", "01adam", "onebitlamb", "1bitlamb")
+"""Communication-compressing optimizers that older DeepSpeed releases had."""
+
+
 class TrainingRequest(TrainingSpec):
     """A training run whose global batch is given in sequences or in tokens."""
 
-    global_batch: int = Field(default=0, ge=0)
+    global_batch: int = Field(default=0, ge=0, le=2**31)
     """Sequences per optimizer step; leave it out to give `global_batch_tokens`."""
-    global_batch_tokens: int | None = Field(default=None, ge=1)
+    global_batch_tokens: int | None = Field(default=None, ge=1, le=2**50)
     """Tokens per optimizer step, rounded down to whole sequences."""
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _no_one_bit(cls, value: object) -> object:
+        folded = str(value).lower().replace("_", "").replace("-", "")
+        if folded in ONE_BIT:
+            raise ValueError(
+                "DeepSpeed 0.19.8 has no 1-bit optimizer any more (removed from "
+                "runtime/engine.py:2018); give adamw, and for a slow network "
+                "search.allow.compression (ZeRO++)"
+            )
+        return value
 
     @model_validator(mode="after")
     def _one_batch(self) -> Self:
