@@ -152,7 +152,9 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
     return Recompute.NONE, -1
 
 
-def _zero_stage(raw: RawRow, software: Software, alone: bool, ledger: Ledger) -> int:
+def _zero_stage(  # noqa: PLR0911 - one line a spelling
+    raw: RawRow, software: Software, alone: bool, ledger: Ledger
+) -> int:
     """alone: whether there is neither tensor nor pipeline parallelism."""
     stage = raw.number("zero_stage")
     if stage is not None:
