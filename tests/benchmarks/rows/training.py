@@ -66,7 +66,9 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     if flash is None and (modern(raw) or gpu.generation in ("hopper", "blackwell")):
         ledger.assume("flash_by_age")
         return "sdpa" if raw.text("precision").lower().startswith("fp32") else "flash2"
-    if software in (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.FSDP):
+    compiled = re.search(r"jax|xla", raw.text("framework").lower())
+    plain = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.FSDP)
+    if software in plain and not compiled:
         return "eager"
     ledger.assume("fused_softmax")
     return "fused_softmax"
