@@ -2,11 +2,12 @@
 
 from fastapi import APIRouter
 
-from api.routes import candidates, catalogue, check, events, health, plans, predict
+from api.routes import candidates, catalogue, check, events, exports, health, plans, predict
 
 ROUTERS: tuple[APIRouter, ...] = (
     plans.router,
     candidates.router,
+    exports.router,
     events.router,
     predict.router,
     catalogue.router,

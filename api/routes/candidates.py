@@ -44,7 +44,8 @@ def list_candidates(
     return CandidatePage(items=[CandidateItem.of(c) for c in page.items], next=following)
 
 
-def _candidate(store: Store, plan: PlanRecord, rank: int) -> CandidateRecord:
+def candidate_or_404(store: Store, plan: PlanRecord, rank: int) -> CandidateRecord:
+    """The candidate of a rank; 404 says how far the search is."""
     found = store.candidate(plan.id, rank)
     if found is None:
         kept = (plan.result or {}).get("kept", 0)
@@ -60,7 +61,7 @@ def _candidate(store: Store, plan: PlanRecord, rank: int) -> CandidateRecord:
 )
 def get_candidate(plan: PlanOf, store: StoreOf, rank: Rank) -> CandidateDetail:
     """Memory by category, stage and phase, step time by part, the run, and why it ranks here."""
-    record = _candidate(store, plan, rank)
+    record = candidate_or_404(store, plan, rank)
     one = _planned(record)
     assert one is not None
     best, following = (_planned(store.candidate(plan.id, other)) for other in (1, rank + 1))
@@ -92,7 +93,7 @@ def _planned(record: CandidateRecord | None) -> Candidate | None:
 )
 def get_ds_config(plan: PlanOf, store: StoreOf, rank: Rank) -> dict[str, Any]:
     """What `deepspeed.initialize` takes as it is, at the plan's world size."""
-    record = _candidate(store, plan, rank)
+    record = candidate_or_404(store, plan, rank)
     resolved = PlanRequest.parse(plan.request).resolve()
     chosen = Plan.model_validate(record.plan)
     return ds_config(resolved.model, resolved.cluster, resolved.training, chosen)

@@ -15,13 +15,19 @@ class CandidateLinks(BaseModel):
 
     self: str
     ds_config: str
+    exports: str
     plan: str
 
 
 def links(plan_id: str, rank: int) -> CandidateLinks:
     """The links of a candidate."""
     own = f"/v1/plans/{plan_id}/candidates/{rank}"
-    return CandidateLinks(self=own, ds_config=f"{own}/ds_config", plan=f"/v1/plans/{plan_id}")
+    return CandidateLinks(
+        self=own,
+        ds_config=f"{own}/ds_config",
+        exports=f"{own}/exports",
+        plan=f"/v1/plans/{plan_id}",
+    )
 
 
 class CandidateItem(BaseModel):

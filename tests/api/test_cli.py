@@ -155,3 +155,33 @@ def test_the_service_and_the_command_line_start_without_torch() -> None:
 def test_a_search_process_starts_without_the_web_and_job_frameworks() -> None:
     loaded = _modules_after("import api.search_process.answers")
     assert not {"fastapi", "dbos", "sqlalchemy"} & set(loaded)
+
+
+def test_export_writes_other_formats_as_a_file_or_a_folder(tmp_path: Path) -> None:
+    knobs = ["--zero-stage", "3", "--recompute", "full"]
+    one = _run("export", *REQUEST, *knobs, "--format", "launch", "--set", "job_name=mine")
+    assert one.exit_code == 0, one.output
+    assert "mine" in one.output or "torchrun" in one.output or "deepspeed" in one.output
+    done = _run("export", *REQUEST, *knobs, "--format", "launch", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert len([p for p in tmp_path.rglob("*") if p.is_file()]) > 1
+    bundle = tmp_path / "plan.zip"
+    done = _run("export", *REQUEST, *knobs, "--format", "bundle", "--output", str(bundle))
+    assert done.exit_code == 0, done.output
+    assert bundle.read_bytes()[:2] == b"PK"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--format", "trainer"], ["--format", "hf_trainer"]),
+        (["--format", "megatron_lm", "--zero-stage", "3"], ["--format", "megatron"]),
+        (["--format", "launch", "--set", "job=x"], ["job"]),
+        (["--format", "bundle"], ["--output"]),
+    ],
+)
+def test_an_export_that_cannot_be_says_why(arguments: list[str], words: list[str]) -> None:
+    done = _run("export", *REQUEST, "--zero-stage", "2", *arguments)
+    assert done.exit_code == 2, done.output
+    for word in words:
+        assert word in done.output

@@ -228,3 +228,24 @@ def test_the_service_says_that_it_is_ready(client: TestClient) -> None:
     answer = client.get("/healthz")
     assert answer.status_code == 200
     assert answer.json()["status"] == "ready"
+
+
+def test_every_format_is_listed_and_answers_with_a_file_or_a_reason(
+    client: TestClient, done: dict[str, Any]
+) -> None:
+    formats = client.get(done["links"]["candidates"] + "/1/exports").json()["items"]
+    assert {"ds_config", "hf_trainer", "accelerate", "launch", "bundle"} <= set(formats)
+    for url in formats.values():
+        answer = client.get(url)
+        if answer.status_code == 200:
+            assert answer.content
+            assert "filename=" in answer.headers["content-disposition"]
+            every = client.get(url, params={"files": True}).json()
+            assert every["main"] in every["files"]
+        else:
+            assert answer.status_code == 409
+            assert answer.json()["detail"]
+    assert client.get(formats["bundle"]).headers["content-type"] == "application/zip"
+    plain = client.get(formats["ds_config"]).json()
+    assert plain == client.get(done["links"]["candidates"] + "/1/ds_config").json()
+    assert client.get(done["links"]["candidates"] + "/1/exports/none").status_code == 404
