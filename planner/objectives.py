@@ -59,6 +59,7 @@ _KEYS: dict[str, Callable[[SearchOptions, PlanTable, Scores], Keys]] = {
     "cost": _cost,
     "fewest_gpus": _fewest_gpus,
     "largest_micro_batch": _largest_micro_batch,
+    "largest_sequence": _throughput,
     "pareto": _throughput,
 }
 

@@ -60,6 +60,8 @@ class SearchResult:
     candidates: tuple[Candidate, ...]
     certificate: Certificate
     nothing_fits: NothingFits | None = None
+    seq_len: int | None = None
+    """For largest_sequence: the longest sequence for which a plan fits."""
     baseline: Candidate | None = None
     """The rule of thumb: TP until it fits, then PP, then DP."""
     around: Around | None = None

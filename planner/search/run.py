@@ -14,6 +14,7 @@ from planner.ranking import Progress, evaluate, nearest, rank
 from planner.request.request import Resolved
 from planner.rules import Violation, World, violations
 from planner.search.changes import changes
+from planner.search.longest import at_length, longest_sequence
 from planner.search.result import Certificate, NothingFits, SearchResult
 
 NEAREST = 5
@@ -23,8 +24,18 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
     """Predicts every legal plan, ranks those that fit, and certifies the count.
 
     progress: called with plans evaluated and plans known so far, once per block. Never raises
-    when nothing fits: then `nothing_fits` holds the nearest plans and what would change it.
+    when nothing fits: then `nothing_fits` holds the nearest plans and what would change it. With
+    the objective largest_sequence the ranking is that of the longest sequence that fits.
     """
+    if resolved.search.objective != "largest_sequence":
+        return _search(resolved, progress)
+    longest = longest_sequence(resolved)
+    if longest is None:
+        return _search(resolved, progress)
+    return replace(_search(at_length(resolved, longest), progress), seq_len=longest)
+
+
+def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
     started = perf_counter()
     thumb = RuleOfThumb(resolved)
     ranked = rank(resolved, progress, thumb.observe)

@@ -57,6 +57,7 @@ BAD = [
     ("training/seq_len", "long", "/training/seq_len", "valid integer"),
     ("training/global_batch", 0, "/training", "either global_batch"),
     ("training/precision", "fp8", "/training/precision", "'bf16', 'fp16' or 'fp32'"),
+    ("training/optimizer", "OneBitAdam", "/training/optimizer", "no 1-bit optimizer"),
     ("training/sequence_length", 1, "/training/sequence_length", "no field"),
     ("search", {"fixed": {"tp": 16}}, "/search/fixed/tp", "the cluster has 1"),
     ("search", {"fixed": {"tp": 3}}, "/search/fixed/tp", "[heads-tp]"),

@@ -1,0 +1,105 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.objectives import pareto_front
+from planner.ranking import fitting_plans
+from planner.search import search
+from planner.search.longest import at_length, longest_sequence
+from tests.planner.requests import resolve
+
+TOKENS = {"training": {"tokens": 10**10}}
+
+
+def test_cost_is_the_gpu_seconds_of_a_step() -> None:
+    found = search(resolve("llama-2-13b", nodes=4, objective="cost", keep=30)).candidates
+    costs = [c.step.seconds * c.gpus for c in found]
+    assert costs == sorted(costs)
+    fastest = search(resolve("llama-2-13b", nodes=4)).candidates[0]
+    assert costs[0] <= fastest.step.seconds * fastest.gpus * (1 + 1e-9)
+
+
+def test_the_fewest_gpus_that_meet_a_deadline_are_found() -> None:
+    """No plan on fewer nodes is as quick, by exhaustion over node counts."""
+    deadline = 4.0
+    asked = resolve(
+        "llama-2-13b", nodes=4, objective="fewest_gpus", deadline_days=deadline, **TOKENS
+    )
+    best = search(asked).candidates[0]
+    assert best.run is not None
+    assert best.run.days <= deadline
+    for nodes in range(1, best.plan.nodes):
+        fewer = search(resolve("llama-2-13b", nodes=nodes, **TOKENS)).candidates[0]
+        assert fewer.run is not None
+        assert fewer.run.days > deadline
+
+
+def test_a_deadline_that_no_plan_meets_leaves_none() -> None:
+    asked = resolve("llama-2-13b", objective="fewest_gpus", deadline_days=0.01, **TOKENS)
+    assert search(asked).candidates == ()
+
+
+def test_the_largest_micro_batch_is_the_largest_that_fits() -> None:
+    resolved = resolve("llama-2-7b", objective="largest_micro_batch")
+    best = search(resolved).candidates[0]
+    largest = max(int(t.micro_batch.max()) for t, _ in fitting_plans(resolved) if len(t))
+    assert best.plan.micro_batch == largest
+
+
+def test_the_longest_sequence_fits_and_the_next_does_not() -> None:
+    resolved = resolve(
+        "llama-3.1-8b", objective="largest_sequence", global_batch=8, allow={"offload": False}
+    )
+    result = search(resolved)
+    assert result.seq_len == longest_sequence(resolved)
+    assert result.seq_len is not None
+    assert result.candidates
+    longer = at_length(resolved, result.seq_len + 1024)
+    plain = replace(longer, search=longer.search.model_copy(update={"objective": "throughput"}))
+    model_limit = resolved.model.max_seq_len
+    assert not search(plain).candidates or result.seq_len == model_limit
+
+
+def test_no_plan_of_the_pareto_front_beats_another_in_everything() -> None:
+    front = search(resolve("llama-2-13b", nodes=2, objective="pareto")).candidates
+    points = [(c.step.seconds, c.memory.total_bytes, c.step.seconds * c.gpus) for c in front]
+    assert len(points) > 3
+    for one in points:
+        assert not any(
+            other != one and all(a <= b for a, b in zip(other, one, strict=True))
+            for other in points
+        )
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=30))
+def test_the_front_equals_a_loop_over_pairs(points: list[tuple[int, int, int]]) -> None:
+    array = np.array(points, float)
+    front = {tuple(p) for p in array[pareto_front(array)]}
+    expected = {
+        p
+        for p in points
+        if not any(q != p and all(a <= b for a, b in zip(q, p, strict=True)) for q in points)
+    }
+    assert front == expected
+    assert pareto_front(array).sum() == len(expected)
+
+
+def test_expected_ranking_puts_a_surer_plan_before_a_slightly_faster_one() -> None:
+    options = {"min_fits_probability": 0.5, "keep": 500}
+    plain = search(resolve("llama-2-13b", nodes=2, seq_len=4096, **options)).candidates
+    risky = search(
+        resolve("llama-2-13b", nodes=2, seq_len=4096, rank_by="expected", **options)
+    ).candidates
+    expected = [c.step.seconds / c.fits_probability for c in risky]
+    assert expected == sorted(expected)
+    assert risky[0].fits_probability >= plain[0].fits_probability
+
+
+@pytest.mark.parametrize("gib", [5.0, 20.0])
+def test_demanded_headroom_stays_free(gib: float) -> None:
+    for one in search(resolve("llama-2-13b", headroom_gib=gib)).candidates:
+        assert one.memory.headroom_bytes >= gib * 2**30
