@@ -24,12 +24,25 @@ def model_parallel(document: Mapping[str, Any], situation: Situation) -> int:
 
 def ranks_checked(document: Mapping[str, Any], situation: Situation, world_size: int) -> float:
     """Ranks that the engine multiplies by: AutoTP's count too, pipeline stages do not."""
-    if situation.mode in ("pipeline", "megatron_deepspeed"):
-        return max(1, world_size // model_parallel(document, situation))
+    seen = engine_world(document, situation, world_size)
     size = document.get("sequence_parallel_size")
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return world_size / size
-    return world_size
+        return seen / size
+    return seen
+
+
+def engine_world(document: Mapping[str, Any], situation: Situation, world_size: int) -> int:
+    """The world size that the config class sees: over an mpu, data-parallel ranks alone.
+
+    A pipeline and Megatron hand one over, and Ulysses does (runtime/config.py:458); AutoTP does
+    not.
+    """
+    shared = 1
+    if situation.mode in ("pipeline", "megatron_deepspeed"):
+        shared = model_parallel(document, situation)
+    if "sequence_parallel_size" not in document:
+        shared *= situation.degree("sp")
+    return max(1, world_size // shared)
 
 
 def fitting_world(document: Mapping[str, Any]) -> int | None:

@@ -306,8 +306,7 @@ def _refusal(
         return engine.Refusal("", f"the file cannot be read: {error}"[:300])
     if situation.mode in ("hf_trainer", "accelerate") and isinstance(raw, dict):
         raw = _resolved(raw)
-    if situation.mode in ("pipeline", "megatron_deepspeed"):
-        world = max(1, world // batch.model_parallel(document, situation))
+    world = batch.engine_world(document, situation, world)
     return engine.refusal(raw, world, situation.version, cuda=situation.cuda)
 
 
@@ -356,8 +355,7 @@ def _settle(document: dict[str, Any], situation: Situation) -> dict[str, Any]:
         document = _concrete(document)
     for _ in range(8):
         ranks = world or batch.fitting_world(document) or 1
-        if situation.mode in ("pipeline", "megatron_deepspeed"):
-            ranks = max(1, ranks // batch.model_parallel(document, situation))
+        ranks = batch.engine_world(document, situation, ranks)
         refused = engine.refusal(document, ranks, situation.version, cuda=situation.cuda)
         if refused is None:
             break

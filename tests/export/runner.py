@@ -26,10 +26,9 @@ def _prepare() -> None:
     import deepspeed
     import deepspeed.ops
     import deepspeed.runtime.config as runtime
-    import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401 - imported late, it is slow
+    import deepspeed.runtime.zero.muon.muon_optimizer
     import torch
     import torch._dynamo
-    import transformers.models.llama.modeling_llama
 
     torch.set_num_threads(1)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -61,7 +60,7 @@ def _rank(folder: Path, rank: int, world: int, port: int) -> None:
         sys.argv = ["train.py", "--steps", "2"]
         runpy.run_path(str(folder / "train.py"), run_name="__main__")
         status = 0
-    except BaseException:  # noqa: BLE001
+    except BaseException:
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
