@@ -69,6 +69,7 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     number = np.where(table.overlap_comm, 2.0, 1.0)
     bucket = element * table.reduce_bucket.astype(np.float64)
     fsdp = table.software == Software.FSDP
+    sharded = table.zero_group > 1
     trained = 1.0 if training.lora is None else 0.0  # frozen weights are kept as they are used
     casts = trained if element == 2 and training.fp32_master else 0.0
     deepspeed3 = ~fsdp & (zero == 3)
@@ -78,9 +79,10 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
         backward=np.where(has & ((zero == 1) | (zero == 2)), number * bucket, 0.0),
         late=_some(np.where((table.software == Software.DEEPSPEED) & (zero == 1), 0.0, 1.0), 1.0),
         live=_some(np.where(deepspeed3, table.max_live_params.astype(np.float64) + 1, 0.0)),
-        units=_some(np.where(fsdp & (zero == 3), element * 2 * (1 + trained), 0.0)),
+        units=_some(np.where(fsdp & sharded & (zero == 3), element * 2 * (1 + trained), 0.0)),
         whole=_some(
-            np.where(fsdp & (zero == 2), element, np.where(fsdp & (zero < 2), element * casts, 0.0))
+            np.where(fsdp & sharded & (zero == 2), element, 0.0)
+            + np.where(fsdp & ~(sharded & (zero >= 2)), element * casts, 0.0)
         ),
         secondary=_some(secondary),
         step_cap=_some(np.where(deepspeed3, 8.0 * SUB_GROUP, np.inf), np.inf),

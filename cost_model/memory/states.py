@@ -106,10 +106,7 @@ def state_rates(
     growing = growing + np.where(deepspeed & (zero == 1), grad / ranks, 0.0)
     at_step = np.where(permanent | (zero == 0) | (zero == 3) | ~deepspeed, held + growing, 0.0)
 
-    copy = by_software(coefficients, software, lambda p: p.gradient_copy_bytes)
-    copy = np.where(mixed & (grad < 4), copy, 0.0)
-    temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
-    step = (copy + temporary) * optimizer_share
+    step = _step_bytes(coefficients, training, software, grad) * optimizer_share
 
     flat = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
     init = weights * np.where(flat & (zero < 3), 2.0, 1.0)
@@ -144,3 +141,16 @@ def state_rates(
         host=host,
         nvme=nvme,
     )
+
+
+def _step_bytes(
+    coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints, grad: Floats
+) -> Floats:
+    """fp32 copy of a 16-bit gradient, and the optimizer's temporaries, per updated parameter."""
+    temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
+    if training.precision == "fp32":
+        return temporary
+    if not training.fp32_master:
+        return temporary / 2  # as wide as the states
+    copy = by_software(coefficients, software, lambda p: p.gradient_copy_bytes)
+    return temporary + np.where(grad < 4, copy, 0.0)
