@@ -106,6 +106,13 @@ def deepseek_v3(c: Fields) -> Stack:
     return latent_decoder(c, experts=routed_and_shared)
 
 
+for _model_type, _class in (
+    ("sarvam_mla", "DeepseekV3ForCausalLM"),
+    ("mistral4", "Mistral4ForCausalLM"),
+):
+    architecture(_model_type, _class)(deepseek_v3)
+
+
 @architecture("glm4_moe_lite", "Glm4MoeLiteForCausalLM")
 def glm4_moe_lite(c: Fields) -> Stack:
     """GLM-4.7-Flash; without a list of kinds the first layer is dense."""

@@ -6,7 +6,7 @@ from cost_model.specs.architectures import windows
 from cost_model.specs.architectures.fields import Fields
 from cost_model.specs.architectures.grouped import QkNorm, Style, grouped_decoder
 from cost_model.specs.architectures.stack import Stack, architecture
-from cost_model.specs.architectures.weights import vector
+from cost_model.specs.architectures.weights import Weights, vector
 
 
 def biased(c: Fields, *, qk_norm: QkNorm = "none", gated: bool = True) -> Style:
@@ -27,10 +27,21 @@ def llama(c: Fields) -> Stack:
     return grouped_decoder(c, biased(c))
 
 
+for _model_type in ("exaone", "internlm3", "iquestcoder"):
+    architecture(_model_type, "LlamaForCausalLM")(llama)
+
+
 @architecture("granite", "GraniteForCausalLM")
 def granite(c: Fields) -> Stack:
     """Granite 3."""
     return grouped_decoder(c, biased(c))
+
+
+@architecture("granite_swa", "GraniteSWAForCausalLM")
+def granite_swa(c: Fields) -> Stack:
+    """Granite with a sink for each head, and a window on three layers of four."""
+    sinks = Weights(sharded=c.integer("num_attention_heads"))
+    return grouped_decoder(c, replace(biased(c), extra=sinks), windows=windows.first_full_every(4))
 
 
 @architecture("smollm3", "SmolLM3ForCausalLM")

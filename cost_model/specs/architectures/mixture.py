@@ -215,6 +215,28 @@ def glm4_moe(c: Fields) -> Stack:
     return grouped_decoder(c, style, experts=routed_and_shared)
 
 
+@architecture("sarvam_moe", "Glm4MoeForCausalLM")
+def sarvam_moe(c: Fields) -> Stack:
+    """Sarvam 30B: GLM-4.5's class."""
+    return glm4_moe(c)
+
+
+@architecture("hy_v3", "HYV3ForCausalLM")
+def hy_v3(c: Fields) -> Stack:
+    """Hunyuan 3: without a list of kinds the first layer is dense."""
+
+    def experts(c: Fields, i: int) -> Experts | None:
+        sparse = sparse_layers(c, i) if c.given("mlp_layer_types") else i > 0
+        if not sparse:
+            return None
+        width = c.integer("moe_intermediate_size")
+        shared = c.integer("num_shared_experts", null=0, minimum=0) * width
+        moe = experts_of(c, experts="num_experts", width="moe_intermediate_size", shared=shared)
+        return Experts(moe, shared_bias=c.boolean("mlp_bias"))
+
+    return grouped_decoder(c, biased(c, qk_norm="head"), experts=experts)
+
+
 @architecture("solar_open", "SolarOpenForCausalLM")
 def solar_open(c: Fields) -> Stack:
     """Solar Open: GLM-4.5's shape with experts in every layer."""

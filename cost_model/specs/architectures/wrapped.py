@@ -36,6 +36,7 @@ TEXT_TYPES: Final = {
     "fast_vlm": "qwen2",
     "fuyu": "persimmon",
     "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "glm4v": "glm4v_text",
     "glm46v": "glm4v_text",

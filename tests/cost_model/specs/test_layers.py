@@ -58,6 +58,7 @@ EXTRA_MATRICES = {
     "GlmMoeDsaForCausalLM",
     "AfmoeForCausalLM",  # a gate on attention's output
     "Qwen2MoeForCausalLM",  # a gate on the shared expert
+    "Gemma3nForCausalLM",  # AltUp, LAuReL
     "Gemma4ForCausalLM",  # keys that are values, layers without keys, embeddings by layer
 }
 

@@ -96,6 +96,13 @@ _KV = [1, 2, 6]
 
 TINY: Mapping[str, tuple[Mapping[str, Any], Mapping[str, list[Any]]]] = {
     "llama": (_LLAMA, {"attention_bias": _FLAG, "mlp_bias": _FLAG, "head_dim": [8, 12, None]}),
+    "exaone": (_LLAMA, {"attention_bias": _FLAG}),
+    "internlm3": (_LLAMA | {"head_dim": 8, "qkv_bias": True, "bias": True}, {}),
+    "iquestcoder": (_HEAD_DIM, {"attention_bias": _FLAG, "mlp_bias": _FLAG}),
+    "granite_swa": (
+        _LLAMA,
+        {"attention_bias": _FLAG, "mlp_bias": _FLAG, "layer_types": _TYPES},
+    ),
     "granite": (_LLAMA, {"attention_bias": _FLAG, "mlp_bias": _FLAG}),
     "smollm3": (_LLAMA, {"attention_bias": _FLAG, "mlp_bias": _FLAG, "use_sliding_window": _FLAG}),
     "helium": (_LLAMA | {"head_dim": 8}, {"attention_bias": _FLAG, "mlp_bias": _FLAG}),
@@ -135,6 +142,22 @@ TINY: Mapping[str, tuple[Mapping[str, Any], Mapping[str, list[Any]]]] = {
     "gemma": (_HEAD_DIM, {"attention_bias": _FLAG}),
     "gemma2": (_HEAD_DIM, {"attention_bias": _FLAG, "layer_types": _TYPES}),
     "gemma3_text": (_HEAD_DIM, {"attention_bias": _FLAG, "sliding_window": [16]}),
+    "gemma3n_text": (
+        _LLAMA
+        | {
+            "head_dim": 12,
+            "hidden_size_per_layer_input": 14,
+            "vocab_size_per_layer_input": 77,
+            "altup_num_inputs": 3,
+            "laurel_rank": 5,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        },
+        {
+            "attention_bias": _FLAG,
+            "num_kv_shared_layers": [0, 2],
+            "intermediate_size": [80, [80, 72, 64, 56]],
+        },
+    ),
     "vaultgemma": (_HEAD_DIM, {"attention_bias": _FLAG}),
     "gemma4_text": (
         _HEAD_DIM
@@ -187,6 +210,15 @@ TINY: Mapping[str, tuple[Mapping[str, Any], Mapping[str, list[Any]]]] = {
         {"attention_bias": _FLAG, "num_local_experts": [0, 5]},
     ),
     "glm4_moe": (_HEAD_DIM | _ROUTED, {"attention_bias": _FLAG, "use_qk_norm": _FLAG}),
+    "sarvam_moe": (_HEAD_DIM | _ROUTED, {"attention_bias": _FLAG, "use_qk_norm": _FLAG}),
+    "hy_v3": (
+        _HEAD_DIM | _QWEN_MOE | {"num_shared_experts": 2},
+        {
+            "attention_bias": _FLAG,
+            "mlp_bias": _FLAG,
+            "mlp_layer_types": [None, ["dense", "sparse"] * 2],
+        },
+    ),
     "solar_open": (_HEAD_DIM | _ROUTED, {"attention_bias": _FLAG}),
     "dots1": (_HEAD_DIM | _ROUTED, {"attention_bias": _FLAG, "layer_types": _TYPES}),
     "exaone_moe": (
@@ -259,6 +291,8 @@ TINY: Mapping[str, tuple[Mapping[str, Any], Mapping[str, list[Any]]]] = {
         _LLAMA | _LATENT | _ROUTED,
         {"attention_bias": _FLAG, "q_lora_rank": [None, 20], "first_k_dense_replace": [0, 1, 4]},
     ),
+    "sarvam_mla": (_LLAMA | _LATENT | _ROUTED, {"q_lora_rank": [None, 20]}),
+    "mistral4": (_LLAMA | _LATENT | _ROUTED, {"first_k_dense_replace": [0, 2]}),
     "glm4_moe_lite": (
         _LLAMA | _LATENT | _ROUTED,
         {"attention_bias": _FLAG, "mlp_layer_types": [None, ["dense", "sparse"] * 2]},
@@ -378,6 +412,14 @@ TINY: Mapping[str, tuple[Mapping[str, Any], Mapping[str, list[Any]]]] = {
     "t5": (_T5, {"feed_forward_proj": ["relu", "gated-gelu"], "num_decoder_layers": [None, 2]}),
     "mt5": (_T5, {"feed_forward_proj": ["relu", "gated-gelu"], "num_decoder_layers": [None, 2]}),
     "umt5": (_T5, {"feed_forward_proj": ["relu", "gated-gelu"], "num_decoder_layers": [None, 2]}),
+    "switch_transformers": (
+        _T5 | {"num_layers": 4, "num_experts": 5},
+        {
+            "router_bias": _FLAG,
+            "num_sparse_encoder_layers": [0, 1, 2, 4],
+            "num_sparse_decoder_layers": [0, 1, 2],
+        },
+    ),
     "bart": (_BART, {}),
     "mbart": (_BART, {}),
     "pegasus": (_BART, {}),
