@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from api.cli.table import console
 from api.routes import catalogue
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -37,7 +37,7 @@ def models(as_json: Json = False) -> None:
             str(m.vocab),
             "any" if m.max_seq_len is None else str(m.max_seq_len),
         )
-    Console().print(table)
+    console().print(table)
 
 
 def hardware(as_json: Json = False) -> None:
@@ -57,4 +57,4 @@ def hardware(as_json: Json = False) -> None:
             f"{network.kind} {network.ports_per_node} x {network.gbps_per_port:.0f} Gbit/s",
             f"{node.host_ram_gib:.0f}",
         )
-    Console().print(table)
+    console().print(table)

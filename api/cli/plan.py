@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from api.cli.request import assignments, takes_request
-from api.cli.table import print_result
+from api.cli.table import console, print_result
 from api.schemas.plans import summary_of
 from planner.errors import Problem, RequestError
 from planner.request import PlanRequest
@@ -122,9 +122,10 @@ def plan(
         return
     said = summary_of(asked.resolve())
     model, cluster, training = said["model"], said["cluster"], said["training"]
+    nodes = f"{cluster['nodes']} node{'s' if cluster['nodes'] > 1 else ''}"
     title = (
         f"{model['name']} ({model['parameters'] / 1e9:.2f} B parameters) on "
-        f"{cluster['gpus']} x {cluster['gpu']} ({cluster['nodes']} nodes), "
+        f"{cluster['gpus']} x {cluster['gpu']} ({nodes}), "
         f"{training['seq_len']} tokens x {training['global_batch']} sequences a step"
     )
-    print_result(Console(), found, title, top)
+    print_result(console(), found, title, top)

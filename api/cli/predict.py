@@ -10,7 +10,7 @@ from rich.table import Table
 
 from api.cli.knobs import takes_plan
 from api.cli.request import takes_request
-from api.cli.table import duration, ranking
+from api.cli.table import console, duration, ranking
 from api.completion import completed
 from api.schemas.candidates import GIB
 from cost_model.plans import Plan
@@ -28,15 +28,15 @@ def _parts(title: str, rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _breakdown(console: Console, one: Candidate) -> None:
+def _breakdown(out: Console, one: Candidate) -> None:
     memory = [(n, f"{b / GIB:.2f} GiB") for n, b in one.memory.categories.items() if b]
     memory.append(("total", f"{one.memory.total_bytes / GIB:.2f} GiB"))
     memory.append(("of", f"{one.memory.capacity_bytes / GIB:.2f} GiB"))
     where = f"stage {one.memory.peak_stage}, {one.memory.peak_phase}"
-    console.print(_parts(f"GPU memory at the peak ({where})", memory))
+    out.print(_parts(f"GPU memory at the peak ({where})", memory))
     step = [(n, duration(s)) for n, s in one.step.parts.items() if s]
     step.append(("total", duration(one.step.seconds)))
-    console.print(_parts("Step time", step))
+    out.print(_parts("Step time", step))
 
 
 @takes_request
@@ -54,8 +54,8 @@ def predict(
     if as_json:
         typer.echo(json.dumps(predicted.to_json(), indent=2))
         return
-    console = Console()
-    console.print(ranking((predicted.candidate,), "Prediction"))
-    _breakdown(console, predicted.candidate)
+    out = console()
+    out.print(ranking((predicted.candidate,), "Prediction"))
+    _breakdown(out, predicted.candidate)
     for violation in predicted.violations:
-        console.print(f"{violation.kind}: {violation.message}", style="red", highlight=False)
+        out.print(f"{violation.kind}: {violation.message}", style="red", highlight=False)

@@ -8,6 +8,15 @@ from api.schemas.candidates import GIB, summary
 from planner.candidate import Candidate
 from planner.search import SearchResult
 
+PIPE_WIDTH = 140
+"""Columns where the output is no terminal: wide enough that a pipe gets one line a plan."""
+
+
+def console() -> Console:
+    """Standard output, as wide as the terminal."""
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=PIPE_WIDTH)
+
 
 def duration(seconds: float) -> str:
     """A duration with a unit that suits it."""
@@ -19,9 +28,11 @@ def duration(seconds: float) -> str:
 def ranking(candidates: tuple[Candidate, ...], title: str) -> Table:
     """One line a candidate."""
     run = any(c.run is not None for c in candidates)
-    table = Table(title=title, box=box.SIMPLE, title_justify="left", pad_edge=False)
-    for name in ("#", "plan"):
-        table.add_column(name, no_wrap=name == "#")
+    table = Table(
+        title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    table.add_column("#", no_wrap=True)
+    table.add_column("plan", min_width=18, overflow="fold")
     for name in ("GPUs", "step", "tokens/s", "MFU", "GPU GiB", "host GiB", "fits"):
         table.add_column(name, justify="right", no_wrap=True)
     if run:
@@ -34,10 +45,10 @@ def ranking(candidates: tuple[Candidate, ...], title: str) -> Table:
             str(c.gpus),
             duration(c.step.seconds),
             f"{c.step.tokens_per_s:,.0f}",
-            f"{100 * c.step.mfu:.1f} %",
+            f"{100 * c.step.mfu:.1f}%",
             f"{c.memory.total_bytes / GIB:.1f}/{c.memory.capacity_bytes / GIB:.1f}",
             f"{c.memory.host_bytes / GIB:.0f}",
-            f"{100 * c.fits_probability:.0f} %",
+            f"{100 * c.fits_probability:.0f}%",
         ]
         if run:
             cells.append("" if c.run is None else f"{c.run.days:,.2f}")
@@ -47,20 +58,20 @@ def ranking(candidates: tuple[Candidate, ...], title: str) -> Table:
     return table
 
 
-def print_result(console: Console, found: SearchResult, title: str, top: int) -> None:
+def print_result(out: Console, found: SearchResult, title: str, top: int) -> None:
     """The ranking, or what is nearest where nothing fits; and how it was found."""
     if found.candidates:
-        console.print(ranking(found.candidates[:top], title))
+        out.print(ranking(found.candidates[:top], title))
     nothing = found.nothing_fits
     if nothing is not None:
-        console.print(f"[bold]{title}: no plan fits.[/bold]")
+        out.print(f"[bold]{title}: no plan fits.[/bold]")
         if nothing.nearest:
-            console.print(ranking(nothing.nearest, "Nearest"))
-            console.print(f"The nearest misses by {nothing.missing_bytes / GIB:.1f} GiB.")
+            out.print(ranking(nothing.nearest, "Nearest"))
+            out.print(f"The nearest misses by {nothing.missing_bytes / GIB:.1f} GiB.")
         for change in nothing.changes:
-            console.print(f"- {change.what}", highlight=False)
+            out.print(f"- {change.what}", highlight=False)
     seen = found.certificate
-    console.print(
+    out.print(
         f"{seen.enumerated:,} combinations, {seen.legal:,} legal plans evaluated "
         f"({seen.bounded:,} layouts ruled out by memory), {seen.fitting:,} fit; "
         f"{seen.seconds:.2f} s",

@@ -13,7 +13,7 @@ from cost_model.plans import Plan
 from planner.export.registry import FORMATS, NotExportable
 from planner.request import PlanRequest
 
-router = APIRouter(prefix="/plans/{plan_id}/candidates/{rank}/exports", tags=["exports"])
+router = APIRouter(prefix="/plans/{plan_id}/candidates/{rank}", tags=["exports"])
 
 
 class ExportFormats(BaseModel):
@@ -31,16 +31,17 @@ class ExportedFiles(BaseModel):
     """Text as it is; binary content as {"base64": ...}."""
 
 
-@router.get("", summary="List the formats", responses=problem_responses(401, 404))
+@router.get("/exports", summary="List the formats", responses=problem_responses(401, 404))
 def list_formats(plan: PlanOf, store: StoreOf, rank: Rank) -> ExportFormats:
     """Formats by name; one that cannot express the plan says so when it is asked for."""
     candidate_or_404(store, plan, rank)
-    own = f"/v1/plans/{plan.id}/candidates/{rank}/exports"
+    own = f"/v1/plans/{plan.id}/candidates/{rank}/export"
     return ExportFormats(items={name: f"{own}/{name}" for name in FORMATS})
 
 
+@router.get("/exports/{name}", include_in_schema=False)
 @router.get(
-    "/{name}",
+    "/export/{name}",
     summary="A candidate in one format",
     response_model=ExportedFiles,
     responses={
