@@ -22,8 +22,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--skipped", action="store_true", help="show why rows were left out")
     parser.add_argument(
         "--out-of-fold",
-        action="store_true",
-        help="predict each model family with coefficients fitted without it",
+        nargs="?",
+        const="family",
+        choices=("family", "width"),
+        help="predict each model (or each hidden size) with coefficients fitted without it",
     )
     return parser.parse_args()
 
@@ -40,7 +42,8 @@ def main() -> None:
     if args.out_of_fold:
         from tests.benchmarks.fitting.held_out import ask_out_of_fold
 
-        answers = ask_out_of_fold(rows, console)
+        held = str(args.out_of_fold)
+        answers = ask_out_of_fold(rows, console, by=lambda row: str(getattr(row, held)))
     else:
         answers = ask(rows)
     blocks = scores.all_blocks(rows, skipped, answers)

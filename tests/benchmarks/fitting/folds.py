@@ -5,7 +5,7 @@ without the family: the same Jacobian serves every fold. Second-order terms are 
 held-out rows are then predicted with the exact model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,15 +29,17 @@ class Fold:
 
 
 def time_folds(
-    rows: Sequence[Row], solution: tuple[StepTimes, Floats, Floats, Floats]
+    rows: Sequence[Row],
+    solution: tuple[StepTimes, Floats, Floats, Floats],
+    by: Callable[[Row], str],
 ) -> Iterator[Fold]:
     """Every family with its coefficients.
 
-    solution: what `solved` gives for the same rows.
+    solution: what `solved` gives for the same rows. by: the family of a row.
     """
     problem, logs, ratios, jacobian = solution
-    family = np.array([r.family for r in problem.rows])
-    of_row = np.array([r.family for r in rows])
+    family = np.array([by(r) for r in problem.rows])
+    of_row = np.array([by(r) for r in rows])
     for name in sorted(set(of_row)):
         keep = family != name
         if keep.all():

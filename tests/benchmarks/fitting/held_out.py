@@ -1,6 +1,6 @@
 """Answers for rows from coefficients that never saw their model family."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -23,17 +23,20 @@ def ask_out_of_fold(
     *,
     iterations: int = 2,
     solution: Solution | None = None,
+    by: Callable[[Row], str] = lambda row: row.family,
 ) -> Answers:
     """Answers in the order of the rows, each family from the coefficients fitted without it.
 
     Step time only: the memory model's figures are those of the software's source code, not fitted
     to a family. iterations: of the fit to all rows that the folds start from, unless it is given
-    as `solution`.
+    as `solution`. by: what is held out together.
     """
     at = solution or solved(rows, Coefficients.default(), iterations)
     if console is not None:
         console.print(f"fitted {len(at[0].parameters)} figures to {len(at[0].rows)} step times")
-    parts = [(f.rows, ask([rows[i] for i in f.rows], f.coefficients)) for f in time_folds(rows, at)]
+    parts = [
+        (f.rows, ask([rows[i] for i in f.rows], f.coefficients)) for f in time_folds(rows, at, by)
+    ]
     joined: dict[str, object] = {}
     for field in fields(Answers):
         values = [(where, getattr(answers, field.name)) for where, answers in parts]

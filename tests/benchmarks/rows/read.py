@@ -54,7 +54,12 @@ class Row:
 
     @property
     def family(self) -> str:
-        """Rows of equal hidden size and style: what cross-validation holds out together."""
+        """Rows of one model's shape: what cross-validation holds out together."""
+        return f"{self.width}-l{self.model.layers}"
+
+    @property
+    def width(self) -> str:
+        """Rows of equal hidden size and style: the same, held out more widely."""
         style = "gated" if self.model.activation == "silu" else "plain"
         return f"{style}-h{self.model.hidden}"
 
