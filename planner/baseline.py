@@ -3,9 +3,7 @@
 import numpy as np
 
 from cost_model.plans import Ints, PlanTable, Recompute, Software
-from planner.candidate import Candidate, candidate
 from planner.objectives import Scores
-from planner.ranking import evaluate
 from planner.request.request import Resolved
 from planner.rows import join
 
@@ -60,14 +58,12 @@ class RuleOfThumb:
             picked = table.take(rows)
             self.found.append(picked.take(_order(picked)[:1]))
 
-    def best(self) -> Candidate | None:
-        """The rule's plan, or None where no plan of its kind fits."""
+    def best(self) -> PlanTable:
+        """The rule's plan as one row; no row where no plan of its kind fits."""
         if not self.found:
-            return None
+            return PlanTable.from_columns(0)
         table = join(self.found)
-        table = table.take(_order(table)[:1])
-        world = self.resolved.world
-        return candidate(world, table, evaluate(world, table), 0)
+        return table.take(_order(table)[:1])
 
 
 def _order(table: PlanTable) -> Ints:

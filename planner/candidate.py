@@ -106,6 +106,8 @@ class Candidate:
     run: CandidateRun | None
     usd_per_step: float | None
     why: Explanation | None = None
+    cluster: str = ""
+    """Which nodes it runs on, where the cluster has groups of different ones."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.plans import Bools, Floats, Ints, PlanTable
-from planner.candidate import GIB, SECONDS_PER_DAY
+from planner.candidate import GIB, SECONDS_PER_DAY, Candidate
 from planner.request.search import SearchOptions
 from planner.rules import World
 
@@ -96,6 +96,20 @@ def keys(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
     knobs = tuple(getattr(table, name) for name in TIE_BREAKERS)
     effort = (table.offload_param, table.offload_optimizer, table.recompute)
     return (*own, *effort, scores.total_bytes, *knobs)
+
+
+def candidate_key(search: SearchOptions, candidate: Candidate) -> tuple[float, ...]:
+    """The same order for candidates of different clusters, where there are no columns."""
+    chance = candidate.fits_probability if search.rank_by == "expected" else 1.0
+    seconds = candidate.step.seconds / max(chance, 1e-9)
+    first = {
+        "cost": seconds * candidate.gpus,
+        "fewest_gpus": float(candidate.gpus),
+        "largest_micro_batch": -float(candidate.plan.micro_batch),
+    }.get(search.objective, seconds)
+    if search.objective == "cost" and candidate.usd_per_step is not None:
+        first = candidate.usd_per_step / max(chance, 1e-9)
+    return (first, seconds, float(candidate.gpus), candidate.memory.total_bytes)
 
 
 def best_first(all_keys: Keys) -> Ints:

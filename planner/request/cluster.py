@@ -1,6 +1,7 @@
 """The cluster part of a request: a preset with a node count, everything explicit, or a mix."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -9,6 +10,7 @@ from cost_model import catalogue
 from cost_model.specs import ClusterSpec, Gpu, Link, Network, Node, Nvme
 from cost_model.specs.frozen import LEAST, MOST, MOST_COUNT, Frozen
 from planner.errors import Problem, RequestError
+from planner.groups import MOST_GROUPS, options
 from planner.request.pointers import did_you_mean
 
 _TYPICAL_LINK = {
@@ -134,6 +136,8 @@ class ClusterRequest(Frozen):
     host_gb_per_s_per_socket: float | None = Field(default=None, ge=LEAST, le=MOST)
     nvme: Nvme | None = None
     usd_per_gpu_hour: float | None = Field(default=None, ge=LEAST, le=MOST)
+    groups: tuple["ClusterRequest", ...] = Field(default=(), max_length=MOST_GROUPS)
+    """Node groups with different GPUs; nothing else is given beside them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -142,15 +146,46 @@ class ClusterRequest(Frozen):
 
     @model_validator(mode="after")
     def _preset_or_parts(self) -> Self:
+        if self.groups:
+            if self.model_fields_set - {"groups", "name"}:
+                raise ValueError("give the parts inside each of the groups, not beside them")
+            if any(group.groups for group in self.groups):
+                raise ValueError("groups have no groups of their own")
+            return self
         if self.preset is None and (self.gpu is None or self.gpus_per_node is None):
             raise ValueError("give a preset, or at least gpu and gpus_per_node")
         return self
 
     def spec(self) -> ClusterSpec:
-        """The cluster; RequestError points to the part that is unknown or missing."""
+        """The cluster; RequestError points to the part that is unknown or missing.
+
+        Of several groups it is the one that all of them make together, or the largest group where
+        they cannot.
+        """
+        if self.groups:
+            whole = options(self.group_specs()).clusters
+            return max(whole, key=lambda cluster: cluster.gpus)
         if self.preset is not None:
             return self._from_preset(self.preset)
         return self._from_parts()
+
+    def group_specs(self) -> tuple[ClusterSpec, ...]:
+        """The groups, each a cluster of its own; empty without groups."""
+        specs = []
+        problems: list[Problem] = []
+        for number, group in enumerate(self.groups):
+            try:
+                specs.append(group.spec())
+            except RequestError as error:
+                problems += [
+                    replace(
+                        p, pointer=p.pointer.replace("/cluster", f"/cluster/groups/{number}", 1)
+                    )
+                    for p in error.problems
+                ]
+        if problems:
+            raise RequestError(problems)
+        return tuple(specs)
 
     def _from_preset(self, preset: str) -> ClusterSpec:
         if preset not in catalogue.cluster_names():

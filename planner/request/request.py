@@ -9,6 +9,7 @@ from cost_model.plans import Plan
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from cost_model.specs.frozen import Frozen
 from planner.errors import Problem, RequestError
+from planner.groups import options
 from planner.request.cluster import ClusterRequest
 from planner.request.coherence import coherence_problems, deadline_problems
 from planner.request.model import ModelRequest
@@ -27,6 +28,8 @@ class Resolved:
     cluster: ClusterSpec
     training: TrainingSpec
     search: SearchOptions
+    groups: tuple[ClusterSpec, ...] = ()
+    """Node groups with different GPUs; empty for a cluster of equal nodes."""
 
     @property
     def world(self) -> World:
@@ -79,12 +82,16 @@ class PlanRequest(_Request):
         Raises RequestError with every fault found, an empty space of legal plans included.
         """
         model, cluster, training = self._world()
-        problems = [*deadline_problems(self.search, training)] or emptiness_problems(
-            World(model, cluster, training), self.search
-        )
+        groups = self.cluster.group_specs()
+        problems = deadline_problems(self.search, training)
+        if not problems:
+            for one in options(groups).clusters or (cluster,):
+                problems = emptiness_problems(World(model, one, training), self.search)
+                if not problems:
+                    break
         if problems:
             raise RequestError(problems)
-        return Resolved(model, cluster, training, self.search)
+        return Resolved(model, cluster, training, self.search, groups)
 
 
 class PredictRequest(_Request):

@@ -66,7 +66,7 @@ class WholeSpace:
     def parameters(self, plan: Plan) -> dict[str, Any] | None:
         """None for a plan with values off the axes."""
         name = plan.software.name.lower()
-        if name not in self.choices:
+        if name not in self.choices or self._off_axes(name, plan):
             return None
         drawn: dict[str, Any] = {"software": name}
         for axis, values in self.choices[name].items():
@@ -76,6 +76,13 @@ class WholeSpace:
             if len(values) > 1:
                 drawn[f"{name}.{axis}"] = value
         return drawn
+
+    def _off_axes(self, name: str, plan: Plan) -> bool:
+        """Whether the plan has a value that no trial draws, such as some layers recomputed."""
+        free = {*self.choices[name], "software", "dp", "grad_accum"}
+        expected = Plan(**self.fixed[name])
+        others = set(Plan.model_fields) - free
+        return any(getattr(plan, other) != getattr(expected, other) for other in others)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ class SearchResult:
     """The rule of thumb: TP until it fits, then PP, then DP."""
     around: Around | None = None
     """The user's own plan, where the request has one."""
+    notes: tuple[str, ...] = ()
+    """What was not searched, and why."""
     what_if: tuple[WhatIf, ...] = ()
     """How the answer changes with the world, where the request asks for it."""
 

@@ -12,8 +12,10 @@ from planner.candidate import Candidate, candidate
 from planner.explain import around, explain, explained, what_if
 from planner.ranking import Progress, evaluate, nearest, rank
 from planner.request.request import Resolved
+from planner.rows import join
 from planner.rules import Violation, World, violations
 from planner.search.changes import changes
+from planner.search.grouped import search_groups
 from planner.search.longest import at_length, longest_sequence
 from planner.search.result import Certificate, NothingFits, SearchResult
 
@@ -27,6 +29,8 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
     when nothing fits: then `nothing_fits` holds the nearest plans and what would change it. With
     the objective largest_sequence the ranking is that of the longest sequence that fits.
     """
+    if resolved.groups:
+        return search_groups(resolved, lambda one: search(one, progress))
     if resolved.search.objective != "largest_sequence":
         return _search(resolved, progress)
     longest = longest_sequence(resolved)
@@ -39,8 +43,10 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
     started = perf_counter()
     thumb = RuleOfThumb(resolved)
     ranked = rank(resolved, progress, thumb.observe)
-    world = resolved.world
-    candidates = explained(_candidates(world, ranked.table, first_rank=1))
+    # The rule's plan goes last: one prediction serves all.
+    every = _candidates(resolved.world, join([ranked.table, thumb.best()]))
+    count = len(ranked.table)
+    candidates = explained([replace(c, rank=i + 1) for i, c in enumerate(every[:count])])
     certificate = Certificate(
         enumerated=ranked.enumerated,
         legal=ranked.legal,
@@ -55,26 +61,23 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
         candidates,
         certificate,
         nothing_fits=None if candidates else _nothing_fits(resolved),
-        baseline=thumb.best(),
+        baseline=every[count] if len(every) > count else None,
         around=None if options.around is None else around(resolved, options.around),
         what_if=what_if(resolved, candidates[0]) if candidates and options.what_if else (),
     )
 
 
-def _candidates(world: World, table: PlanTable, first_rank: int) -> tuple[Candidate, ...]:
-    """Full predictions of few plans; first_rank 0 leaves them unranked."""
+def _candidates(world: World, table: PlanTable) -> tuple[Candidate, ...]:
+    """Full predictions of few plans, not ranked."""
     if not len(table):
         return ()
     prediction = evaluate(world, table)
-    return tuple(
-        candidate(world, table, prediction, row, rank=first_rank and first_rank + row)
-        for row in range(len(table))
-    )
+    return tuple(candidate(world, table, prediction, row) for row in range(len(table)))
 
 
 def _nothing_fits(resolved: Resolved) -> NothingFits:
     table, missing = nearest(resolved, NEAREST)
-    near = _candidates(resolved.world, table, first_rank=0)
+    near = _candidates(resolved.world, table)
     return NothingFits(near, float(missing[0]), changes(resolved))
 
 

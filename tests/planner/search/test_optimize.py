@@ -68,7 +68,9 @@ def test_a_plan_becomes_parameters_and_comes_back() -> None:
     knobs = WholeSpace(resolved)
     for one in search(resolved).candidates[:10]:
         drawn = knobs.parameters(one.plan)
-        assert drawn is not None
+        assert (drawn is None) == (one.plan.recompute_layers != -1)
+        if drawn is None:
+            continue
 
         class Fixed:
             params = drawn

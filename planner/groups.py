@@ -1,0 +1,98 @@
+"""Node groups with different GPUs: which a plan can use, and what several make together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from cost_model.specs import ClusterSpec, Gpu, Node
+
+MOST_GROUPS = 4
+"""Subsets are tried one by one: 15 of four groups."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The clusters that a plan may run on."""
+
+    clusters: tuple[ClusterSpec, ...]
+    """Every group alone, then every union that software can drive as one."""
+    refused: tuple[str, ...]
+    """Unions left out, with the reason."""
+
+
+def options(groups: Sequence[ClusterSpec]) -> Options:
+    """Every subset of the groups, as one cluster or refused with a reason."""
+    clusters = list(groups)
+    refused = []
+    for size in range(2, len(groups) + 1):
+        for chosen in combinations(groups, size):
+            reason = _reason_against(chosen)
+            if reason is None:
+                clusters.append(union(chosen))
+            else:
+                refused.append(f"{_name(chosen)}: {reason}")
+    return Options(tuple(clusters), tuple(refused))
+
+
+def _name(groups: Iterable[ClusterSpec]) -> str:
+    return " + ".join(f"{g.nodes} x {g.name}" for g in groups)
+
+
+def _reason_against(groups: Sequence[ClusterSpec]) -> str | None:
+    counts = sorted({g.node.gpus_per_node for g in groups})
+    if len(counts) > 1:
+        return (
+            f"nodes of {' and '.join(map(str, counts))} GPUs in one job: the deepspeed launcher "
+            "and the rank layouts want equal nodes"
+        )
+    if any(g.network.kind == "none" for g in groups):
+        return "one of the groups has no network to other nodes"
+    return None
+
+
+def union(groups: Sequence[ClusterSpec]) -> ClusterSpec:
+    """Several groups as one cluster at the pace of the slowest.
+
+    Every collective waits for its slowest rank, DeepSpeed gives every rank the same micro-batch
+    and every stage its even share: so the slowest GPU, link and network, and the smallest
+    memories, govern all of it.
+    """
+    nodes = sum(g.nodes for g in groups)
+    prices = [g.usd_per_gpu_hour for g in groups]
+    known = [p for p in prices if p is not None]
+    weighted = sum((g.usd_per_gpu_hour or 0.0) * g.nodes for g in groups) / nodes
+    return ClusterSpec(
+        name=_name(groups),
+        node=_slowest_node([g.node for g in groups]),
+        nodes=nodes,
+        network=min((g.network for g in groups), key=lambda n: n.node_bytes_per_s),
+        usd_per_gpu_hour=weighted if len(known) == len(prices) else None,
+    )
+
+
+def _slowest_node(nodes: Sequence[Node]) -> Node:
+    flash = [n.nvme for n in nodes if n.nvme is not None]
+    return Node(
+        gpu=_slowest_gpu([n.gpu for n in nodes]),
+        gpus_per_node=nodes[0].gpus_per_node,
+        link=min((n.link for n in nodes), key=lambda link: link.bandwidth_gb_per_s),
+        pcie_gb_per_s=min(n.pcie_gb_per_s for n in nodes),
+        host_ram_gib=min(n.host_ram_gib for n in nodes),
+        cpu_cores=min(n.cpu_cores for n in nodes),
+        sockets=min(n.sockets for n in nodes),
+        host_gb_per_s_per_socket=min(n.host_gb_per_s_per_socket for n in nodes),
+        nvme=min(flash, key=lambda f: f.capacity_gib) if len(flash) == len(nodes) else None,
+    )
+
+
+def _slowest_gpu(gpus: Sequence[Gpu]) -> Gpu:
+    """The GPU with the lowest 16-bit peak, with the smallest memory and bandwidth of all."""
+    slowest = min(gpus, key=lambda g: g.bf16_tflops or g.fp16_tflops)
+    bf16 = [g.bf16_tflops for g in gpus]
+    return slowest.model_copy(
+        update={
+            "memory_gib": min(g.memory_gib for g in gpus),
+            "memory_bandwidth_gb_per_s": min(g.memory_bandwidth_gb_per_s for g in gpus),
+            "bf16_tflops": None if None in bf16 else slowest.bf16_tflops,
+        }
+    )
