@@ -51,8 +51,15 @@ class StageWork:
     """Layer inputs that cpu_checkpointing keeps in host memory."""
 
     def pick(self, rows: Ints) -> "StageWork":
-        """The given rows."""
-        return StageWork(**{f.name: getattr(self, f.name).take(rows) for f in fields(self)})
+        """The given rows; what is 0 everywhere stays one value."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        rare = ("expert", "frozen", "on_host")
+        return StageWork(
+            **{
+                name: value.take(rows) if name not in rare or value.any() else value[:1]
+                for name, value in columns.items()
+            }
+        )
 
 
 def joined(parts: list[StageWork]) -> StageWork:
