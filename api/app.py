@@ -9,16 +9,19 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.staticfiles import StaticFiles
 
 from api import problems
 from api.http.body_limit import BodyLimitMiddleware
 from api.http.etag import ETagMiddleware
-from api.http.security import require_key
+from api.http.security import require_key, require_password
 from api.jobs import Jobs
 from api.problems import Problem, problem_responses
 from api.routes import OPEN_ROUTERS, ROUTERS
 from api.settings import Settings
 from api.store import Store, create_engine, migrate
+from api.web import pages
+from api.web.templating import FOLDER
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router, prefix="/v1", dependencies=[Depends(require_key)])
     for router in OPEN_ROUTERS:
         app.include_router(router)
+    app.include_router(pages.router, dependencies=[Depends(require_password)])
+    app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
     _document_problems(app)
     return app
 

@@ -1,5 +1,6 @@
 """Query parameters of the ranking, made from the columns of a plan and of a prediction."""
 
+from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -10,7 +11,7 @@ from api.schemas.candidates import GIB
 from api.store.candidates import CandidateQuery, Measure
 from cost_model.plans import Plan
 from planner.errors import Problem
-from planner.request.pointers import did_you_mean
+from planner.request.pointers import did_you_mean, problems_of
 
 BYTES = {"memory_gib": "memory_bytes", "host_gib": "host_bytes"}
 """Parameters in GiB of what is kept in bytes."""
@@ -109,3 +110,17 @@ def query_of(filters: Any) -> CandidateQuery:
         after=after,
         limit=filters.limit,
     )
+
+
+def filters_of(pairs: Iterable[tuple[str, str]]) -> Any:
+    """The parameters of a form, which sends what was left empty as well."""
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if value and name in Plan.model_fields:
+            given.setdefault(name, []).append(value)
+        elif value:
+            given[name] = value
+    try:
+        return CandidateFilters.model_validate(given)
+    except ValidationError as error:
+        raise ParameterError(problems_of(error.errors(), CandidateFilters)) from error

@@ -1,0 +1,1 @@
+"""Pages for people: ask, follow, browse, look. No script, nothing from another host."""

@@ -1,0 +1,72 @@
+"""The form of the first page as a request for plans."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi import HTTPException, Request
+
+from planner.request.search import Objective
+
+FIELDS = (
+    "model", "config", "cluster", "nodes", "seq_len", "global_batch", "tokens", "precision",
+    "method", "objective",
+)  # fmt: skip
+
+DEFAULTS = {
+    "model": "llama-2-13b",
+    "config": "",
+    "cluster": "dgx-a100-80g",
+    "nodes": "1",
+    "seq_len": "4096",
+    "global_batch": "256",
+    "tokens": "",
+    "precision": "",
+    "method": "full",
+    "objective": "throughput",
+}
+
+METHODS = {
+    "full": None,
+    "lora": {"quantized_base": False},
+    "qlora": {"quantized_base": True},
+}
+
+OBJECTIVES: tuple[str, ...] = Objective.__args__  # type: ignore[attr-defined]
+
+
+async def submitted(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent; those that are missing have their default.
+
+    Refuses forms that another site sends through the user's browser.
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        raise HTTPException(403, "the form was sent from another site")
+    sent = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+    return DEFAULTS | {name: sent[name].strip() for name in FIELDS if name in sent}
+
+
+def _number(text: str) -> Any:
+    """A whole number, also written as 300e9; other text is left for the request to refuse."""
+    try:
+        return int(float(text.replace(",", "")))
+    except (ValueError, OverflowError):
+        return text
+
+
+def request_of(form: Mapping[str, str], config: Any) -> dict[str, Any]:
+    """The form as POST /v1/plans takes it; config: the model's config.json, if one was given."""
+    training: dict[str, Any] = {
+        name: _number(form[name]) for name in ("seq_len", "global_batch", "tokens") if form[name]
+    }
+    if form["precision"]:
+        training["precision"] = form["precision"]
+    adapters = METHODS.get(form["method"])
+    if adapters is not None:
+        training["lora"] = adapters
+    return {
+        "model": {"preset": form["model"]} if config is None else {"config": config},
+        "cluster": {"preset": form["cluster"], "nodes": _number(form["nodes"])},
+        "training": training,
+        "search": {"objective": form["objective"]},
+    }

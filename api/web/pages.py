@@ -1,0 +1,143 @@
+"""The pages."""
+
+import json
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.cursor import encode
+from api.http.filters import CandidateFilters, filters_of, query_of
+from api.routes.candidates import Rank, get_candidate, get_ds_config
+from api.schemas.candidates import CandidateItem
+from api.schemas.plans import PlanResource, summary_of
+from api.web import bars, form
+from api.web.templating import page
+from cost_model import catalogue
+from planner.errors import Problem, RequestError
+from planner.export.registry import FORMATS
+from planner.request import PlanRequest
+
+router = APIRouter(include_in_schema=False)
+
+RECENT = 10
+
+COLUMNS = (
+    ("rank", "#"),
+    ("gpus", "GPUs"),
+    ("step_seconds", "step"),
+    ("-tokens_per_s", "tokens/s"),
+    ("-mfu", "MFU"),
+    ("memory_gib", "GPU memory"),
+    ("host_gib", "host"),
+    ("-fits_probability", "fits"),
+    ("days", "days"),
+    ("usd", "USD"),
+)
+"""Sorts of the ranking with their headings; the plan itself stands after the rank."""
+
+FILTERS = ("software", "zero_stage", "tp", "pp", "sp", "ep", "recompute", "offload_optimizer")
+"""Knobs that the page filters by; the address takes every other one as well."""
+
+
+def _ask(store: StoreOf, values: dict[str, str], problems: tuple[Problem, ...] = ()) -> Response:
+    return page(
+        "ask.html",
+        status=422 if problems else 200,
+        models=catalogue.model_names(),
+        clusters=catalogue.cluster_names(),
+        objectives=form.OBJECTIVES,
+        values=values,
+        problems=problems,
+        recent=[PlanResource.of(r) for r in store.plans(RECENT)],
+    )
+
+
+@router.get("/")
+def ask(store: StoreOf) -> Response:
+    """The form, and the last requests."""
+    return _ask(store, form.DEFAULTS)
+
+
+@router.post("/plans")
+async def send(request: Request, store: StoreOf, jobs: JobsOf) -> Response:
+    """Takes the form; shows it again with what is wrong."""
+    values = await form.submitted(request)
+
+    def accepted() -> Response:
+        try:
+            config = None
+            if values["config"]:
+                try:
+                    config = json.loads(values["config"])
+                except ValueError as error:
+                    where, wanted = "/model/config", "paste a config.json"
+                    raise RequestError([Problem(where, f"not JSON: {error}", wanted)]) from error
+            body = PlanRequest.parse(form.request_of(values, config))
+            summary = summary_of(body.resolve())
+        except RequestError as error:
+            return _ask(store, values, error.problems)
+        sent = body.model_dump(mode="json", exclude_unset=True)
+        record, _ = store.add_plan(sent, summary, jobs.enqueue_plan)
+        return RedirectResponse(f"/plans/{record.id}", 303)
+
+    return await run_in_threadpool(accepted)
+
+
+@router.get("/plans/{plan_id}")
+def follow(request: Request, plan: PlanOf, store: StoreOf) -> Response:
+    """Progress while the search runs, then the ranking."""
+    given = [(k, v) for k, v in request.query_params.multi_items() if v and k != "cursor"]
+    problems: tuple[Problem, ...] = ()
+    filters = CandidateFilters()
+    try:
+        filters = filters_of(request.query_params.multi_items())
+        query = query_of(filters)
+    except RequestError as error:
+        problems, query = error.problems, query_of(CandidateFilters())
+    found = store.candidates(plan.id, query)
+    following = None
+    if found.after is not None:
+        following = "?" + urlencode([*given, ("cursor", encode(filters.sort, *found.after))])
+    unsorted = [(k, v) for k, v in given if k != "sort"]
+    heads = [
+        (title, "?" + urlencode([*unsorted, ("sort", sort)]), filters.sort == sort)
+        for sort, title in COLUMNS
+    ]
+    return page(
+        "plan.html",
+        status=422 if problems else 200,
+        problems=problems,
+        plan=PlanResource.of(plan),
+        items=[CandidateItem.of(c) for c in found.items],
+        heads=heads,
+        following=following,
+        filters=FILTERS,
+        given=dict(given),
+    )
+
+
+@router.get("/plans/{plan_id}/candidates/{rank}")
+def look(plan: PlanOf, store: StoreOf, rank: Rank) -> Response:
+    """One candidate in full."""
+    one = get_candidate(plan, store, rank)
+    memory = one.memory
+    stages = [
+        (stage["stage"], phase, bars.stacked(parts, memory["capacity_bytes"]))
+        for stage in one.stages
+        for phase, parts in stage["categories"].items()
+    ]
+    return page(
+        "candidate.html",
+        plan=PlanResource.of(plan),
+        one=one,
+        memory=bars.stacked(memory["categories"], memory["capacity_bytes"]),
+        step=bars.stacked(one.step["parts"]),
+        stages=stages,
+        width=bars.WIDTH,
+        knobs=one.plan.model_dump(mode="json", exclude_defaults=True),
+        ds_config=json.dumps(get_ds_config(plan, store, rank), indent=2),
+        formats=list(FORMATS),
+    )
