@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from tests.benchmarks import report, scores
-from tests.benchmarks.ask import ask
+from tests.benchmarks.ask import ask_what_can_be
 from tests.benchmarks.rows import Row, Skipped, read_directory
 
 
@@ -45,7 +45,8 @@ def main() -> None:
         held = str(args.out_of_fold)
         answers = ask_out_of_fold(rows, console, by=lambda row: str(getattr(row, held)))
     else:
-        answers = ask(rows)
+        rows, refused, answers = ask_what_can_be(rows)
+        skipped += refused
     blocks = scores.all_blocks(rows, skipped, answers)
     report.print_blocks(console, blocks)
     if args.skipped:

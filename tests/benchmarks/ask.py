@@ -12,7 +12,7 @@ from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory import detail
 from cost_model.plans import Bools, Floats, PlanTable
 from cost_model.predict import predict
-from tests.benchmarks.rows import Row
+from tests.benchmarks.rows import Row, Skipped
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,32 @@ def ask(
             columns["memory_low"][i] = worst * said.total_bytes_low[place] / total
             columns["memory_high"][i] = worst * said.total_bytes_high[place] / total
     return Answers(**columns, fits=fits, parts=dict(parts), categories=dict(categories))
+
+
+def ask_what_can_be(rows: Sequence[Row]) -> tuple[list[Row], list[Skipped], Answers]:
+    """(rows that have an answer, those that have none and why, the answers).
+
+    A row of a kind never seen before must not stop the others.
+    """
+    refused: dict[int, str] = {}
+    try:
+        answers = ask(rows)
+    except (ArithmeticError, KeyError, ValueError, IndexError):
+        for group in _groups(rows):
+            try:
+                ask([rows[i] for i in group])
+            except (ArithmeticError, KeyError, ValueError, IndexError) as error:
+                refused |= {int(i): f"no prediction: {error!s:.80}" for i in group}
+        answers = ask([row for i, row in enumerate(rows) if i not in refused])
+    asked = [i for i in range(len(rows)) if i not in refused]
+    sound = np.isfinite(answers.seconds) & np.isfinite(answers.memory)
+    refused |= {
+        i: "prediction is not finite" for i, fine in zip(asked, sound, strict=True) if not fine
+    }
+    if not sound.all():
+        answers = ask([row for i, row in enumerate(rows) if i not in refused])
+    skipped = [Skipped(rows[i].source, rows[i].row_id, why) for i, why in refused.items()]
+    return [row for i, row in enumerate(rows) if i not in refused], skipped, answers
 
 
 def _rank_bytes(row: Row, worst: float, coefficients: MemoryCoefficients | None) -> float:

@@ -180,5 +180,7 @@ def test_a_directory_is_read_file_by_file(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("model_name,gpu\nGPT,A100\n", encoding="utf-8")
     kinds = [type(found) for found in read_directory(tmp_path)]
     assert kinds == [Row, Skipped]
+    (tmp_path / "c.csv").write_bytes(b"\xef\xbb\xbfmodel_name,notes\nGPT,\xff\n")
+    assert len(read_directory(tmp_path)) == 3
     with pytest.raises(FileNotFoundError):
         read_directory(tmp_path / "nowhere")

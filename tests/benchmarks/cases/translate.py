@@ -217,7 +217,7 @@ def _offload(config: Fields) -> tuple[Offload, Offload]:
 def _lora(case: Fields, config: Fields) -> Lora | None:
     said = f"{case.get('model') or ''} {case.get('symptom') or ''}"
     words = f"{text(config, 'method') or said}".lower()
-    if re.search(r"full ft|full fine|\bfull\b", words):
+    if re.search(r"full ft|full fine|^full\b", words):
         return None
     rank = whole(config, "lora_rank", "lora_dim") or 16
     stated = re.search(r"r ?= ?(\d+)", words)

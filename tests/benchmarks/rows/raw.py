@@ -67,6 +67,6 @@ class RawRow:
 
 def read_csv(path: Path) -> Iterator[RawRow]:
     """Every row of one file."""
-    with path.open(newline="", encoding="utf-8") as lines:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         for cells in csv.DictReader(lines):
             yield RawRow({k: v or "" for k, v in cells.items() if isinstance(k, str)})

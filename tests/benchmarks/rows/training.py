@@ -62,7 +62,7 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     if flash is None and "transformer-impl" in raw.arguments and "(lts)" in raw.text("framework"):
         raise Skip("attention kernel left to the environment")
     if flash:
-        return "flash1" if re.search(r"older readme|v[23]_", raw.notes.lower()) else "flash2"
+        return "flash1" if re.search(r"\bv[12]_", raw.notes.lower()) else "flash2"
     if flash is None and (modern(raw) or gpu.generation in ("hopper", "blackwell")):
         ledger.assume("flash_by_age")
         return "sdpa" if raw.text("precision").lower().startswith("fp32") else "flash2"
