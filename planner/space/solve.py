@@ -12,8 +12,8 @@ Accept = Callable[[PlanTable], Bools]
 """Whether each plan fits [plans]."""
 
 
-AT_ONCE = 8_192
-"""Rows up to which one call that tries every number is cheaper than several that halve."""
+AT_ONCE = 4_096
+"""Rows of one call up to which the calls themselves cost more than the rows."""
 
 
 def layers_per_stage(world: World, table: PlanTable) -> Ints:
@@ -50,31 +50,27 @@ def fewest_recomputed(world: World, table: PlanTable, accept: Accept) -> PlanTab
     rows = table.take(np.flatnonzero(~accept(without_recompute(table))))
     if not len(rows):
         return rows
-    most = int(layers_per_stage(world, rows).max())
-    at_once = len(rows) * most <= AT_ONCE
-    high = (_first_fitting if at_once else _halving)(world, rows, accept)
+    high = _first_fitting(world, rows, accept)
     fewer = np.flatnonzero(high < layers_per_stage(world, rows))
     return replace(rows, recompute_layers=high).take(fewer)
 
 
 def _first_fitting(world: World, rows: PlanTable, accept: Accept) -> Ints:
-    """Tries every number of layers of every plan in one call [plans]."""
-    stage = layers_per_stage(world, rows)
-    most = int(stage.max())
-    layers = np.tile(np.arange(1, most + 1), len(rows))
-    every = rows.take(np.repeat(np.arange(len(rows)), most))
-    fits = accept(replace(every, recompute_layers=layers)).reshape(len(rows), most)
-    first: Ints = np.minimum(np.where(fits.any(axis=1), fits.argmax(axis=1) + 1, stage), stage)
-    return first
+    """The smallest number of layers with which each plan fits; all of its stage does [plans].
 
-
-def _halving(world: World, rows: PlanTable, accept: Accept) -> Ints:
-    """Halves the interval of every plan until one number is left [plans]."""
+    Cuts the interval of every plan at several points at once: a call on few rows costs as much as
+    one on thousands.
+    """
     low = np.zeros(len(rows), np.int64)  # does not fit
     high = layers_per_stage(world, rows)  # fits
-    while (undecided := high - low > 1).any():
-        middle = (low + high) // 2
-        fits = accept(replace(rows, recompute_layers=np.maximum(middle, 1)))
-        high = np.where(undecided & fits, middle, high)
-        low = np.where(undecided & ~fits, middle, low)
+    points = int(np.clip(AT_ONCE // len(rows), 1, high.max()))
+    cuts = np.arange(1, points + 1)
+    while (high - low > 1).any():
+        tried = low[:, None] + np.maximum(1, (high - low)[:, None] * cuts // (points + 1))
+        tried = np.minimum(tried, np.maximum(high, 2)[:, None] - 1)
+        every = rows.take(np.repeat(np.arange(len(rows)), points))
+        fits = accept(replace(every, recompute_layers=tried.ravel())).reshape(tried.shape)
+        undecided = (high - low > 1)[:, None]
+        high = np.where(undecided & fits, tried, high[:, None]).min(axis=1)
+        low = np.where(undecided & ~fits, tried, low[:, None]).max(axis=1)
     return high
