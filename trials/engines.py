@@ -145,7 +145,7 @@ def _plain(
 
     plan = trial.plan
     # AutoTP cuts a whole model; the own layers are built cut.
-    built = mesh if own_tensor_parallel(plan.software) else _without_tensor_axis(mesh)
+    built = mesh if own_tensor_parallel(plan.software) else without_tensor_axis(mesh)
     needs_mpu = plan.sp * plan.cp > 1 or (plan.tp > 1 and own_tensor_parallel(plan.software))
     mpu = Mpu(mesh) if needs_mpu else None
     build = Build.of_plan(trial.model, trial.training, plan, built)
@@ -157,10 +157,10 @@ def _plain(
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimizer = None
     if "optimizer" not in config:
-        optimizer = torch.optim.AdamW(_moe_groups(parameters, plan.ep), lr=1e-4)
+        optimizer = torch.optim.AdamW(moe_groups(parameters), lr=1e-4)
     engine, *_ = deepspeed.initialize(
         model=module,
-        model_parameters=_moe_groups(parameters, plan.ep),
+        model_parameters=moe_groups(parameters),
         optimizer=optimizer,
         config=config,
         mpu=mpu,
@@ -174,11 +174,13 @@ def _plain(
     )
 
 
-def _without_tensor_axis(mesh: Mesh) -> Mesh:
+def without_tensor_axis(mesh: Mesh) -> Mesh:
+    """The mesh for a model that the engine cuts afterwards."""
     return Mesh(pp=mesh.pp, dp=mesh.dp, cp=mesh.cp, sp=mesh.sp, tp=Axis(), zero=mesh.zero)
 
 
-def _moe_groups(parameters: list[nn.Parameter], ep: int) -> Any:
+def moe_groups(parameters: list[nn.Parameter]) -> Any:
+    """Parameter groups in which experts stand apart, as the engine wants them."""
     if all(getattr(p, "allreduce", True) for p in parameters):
         return parameters
     from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
@@ -224,7 +226,7 @@ def _pipeline(
         optimizer = torch.optim.AdamW(parameters, lr=1e-4)
     engine, *_ = deepspeed.initialize(
         model=module,
-        model_parameters=_moe_groups(parameters, plan.ep),
+        model_parameters=moe_groups(parameters),
         optimizer=optimizer,
         config=config,
     )

@@ -105,10 +105,13 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
         yield mode
 
 
-def keep_in_place(model: torch.nn.Module) -> None:
+def keep_in_place(model: torch.nn.Module | type[torch.nn.Module]) -> None:
     """Moves and casts of the whole model do nothing: it is made where and as the engine wants it.
 
     `Module.to` swaps tensor implementations, which fake tensors refuse.
     """
     for name in ("to", "bfloat16", "half", "float", "cpu"):
-        setattr(model, name, lambda *_, **__: model)
+        if isinstance(model, type):
+            setattr(model, name, lambda self, *_, **__: self)
+        else:
+            setattr(model, name, lambda *_, **__: model)

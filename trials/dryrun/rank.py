@@ -10,32 +10,41 @@ from trials.dryrun.engine import fake_tensors, join_fake_world
 from trials.dryrun.result import DryRunTask, Moment, RankResult
 from trials.dryrun.states import tag_states
 from trials.dryrun.tracker import LiveBytes
-from trials.dryrun.trainer import plain_trainer
+from trials.dryrun.trainer import build, needs_mpu
+from trials.model.build import own_tensor_parallel
 from trials.model.transformer import parameter_count
+from trials.parallel.mesh import build_mesh
+from trials.parallel.mpu import Mpu
 
 
 def run_rank(task: DryRunTask) -> RankResult:
     """Two optimizer steps of one rank; the first allocates lazily, the second is every other."""
     began = time.perf_counter()
     accelerator = join_fake_world(task.plan.world_size, task.rank, task.gpu_bytes)
+    mesh = build_mesh(task.plan, task.rank)
+    mpu = Mpu(mesh) if needs_mpu(task) else None
     classify = Classifier(task.model, task.plan)
     live = LiveBytes(classify)
     accelerator.live_bytes = lambda: live.now[NAME]
     with fake_tensors(), live:
-        trainer = plain_trainer(task)
+        trainer = build(task, mesh, mpu)
         tag_states(live, trainer.engine)
+        if task.plan.tp > 1 and not own_tensor_parallel(task.plan.software):
+            # AutoTP cuts the whole model in host memory; here it was made on the device.
+            live.peaks[NAME].clear()
         classify.shapes = {
             torch.Size(getattr(p, "ds_shape", p.shape))
             for p in trainer.engine.module.parameters()
             if p.dim() > 1
         }
         for step in range(2):
-            for name, micro, run in trainer.phases():
-                classify.phase = name
-                live.enter(f"{name}/{micro}/{step}")
-                run()
-            classify.phase = "between"
-            live.enter(f"between/none/{step}")
+
+            def enter(phase: str, micro: str, step: int = step) -> None:
+                classify.phase = phase
+                live.enter(f"{phase}/{micro}/{step}")
+
+            trainer.step(enter)
+            enter("between", "none")
             tag_states(live, trainer.engine)
         return RankResult(
             rank=task.rank,
