@@ -250,8 +250,7 @@ def _triple(
                 TRAIN,
                 f"{train} is not {int(micro or 1)} x {int(steps or 1)} x any whole number of ranks",
                 f"train_batch_size must be a multiple of {int((micro or 1) * (steps or 1))}; or "
-                f"drop "
-                f"{STEPS} and let the engine derive it",
+                f"drop {STEPS} and let the engine derive it",
                 (Patch("set", (TRAIN,), _nearest(train, int((micro or 1) * (steps or 1)))),),
             )
         ]
@@ -265,8 +264,9 @@ def _triple(
         ways.append(
             f"a multiple of {per} ({MICRO} x ranks): " + (f"{low} or {high}" if low else str(high))
         )
-    if steps and train % int(steps * ranks or 1) == 0:
-        ways.append(f"{MICRO} {train // int(steps * ranks)}")
+    share = max(1, int((steps or 1) * ranks))
+    if steps and train % share == 0:
+        ways.append(f"{MICRO} {train // share}")
     fitting = fitting_world(document)
     if fitting:
         ways.append(f"{fitting} GPU{'s' * (fitting != 1)}")

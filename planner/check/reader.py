@@ -21,6 +21,8 @@ LOOSE_NUMBER = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d[\d_]*\.?(?:[eE][-+]?\d+)?\Z"
 BARE = re.compile(r"[^\s,:{}\[\]\"'#]+")
 TEMPLATE = re.compile(r"\$\{[^}\n]*\}|\{\{[^\n]*?\}\}|<[A-Za-z_][\w .-]*>")
 TEMPLATE_LINE = re.compile(r"\{%.*?%\}", re.DOTALL)
+UNIT = re.compile(r"\\u([0-9a-fA-F]{4})")
+PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -171,10 +173,11 @@ class _Reader:
     def _escape(self) -> str:
         code = self.text[self.at + 1 : self.at + 2]
         if code == "u":
-            digits = self.text[self.at + 2 : self.at + 6]
-            if re.fullmatch(r"[0-9a-fA-F]{4}", digits):
-                self.at += 6
-                return chr(int(digits, 16))
+            found = PAIR.match(self.text, self.at) or UNIT.match(self.text, self.at)
+            if found is not None:
+                self.at = found.end()
+                units = b"".join(int(u, 16).to_bytes(2, "big") for u in found.groups())
+                return units.decode("utf-16-be", "surrogatepass")
         self.at += 2
         return ESCAPES.get(code, code)
 
