@@ -20,6 +20,7 @@ RULES: dict[str, str] = {
     "learned_positions": "GPT and BERT learn one position vector per token of the sequence",
     # hardware
     "gpu_memory_from_name": "the largest memory sold under that GPU's name",
+    "gpu_in_a_common_server": "a GPU without a machine of its own sits in a PCIe server",
     "gpus_per_node_8": "servers of data-centre GPUs have eight",
     "network_of_gpu": "the network its vendor's reference server has",
     # layout

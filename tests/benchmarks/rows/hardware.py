@@ -70,7 +70,10 @@ def _machine_name(gpu: str, memory: float | None, written: str, ledger: Ledger) 
     text = f"{gpu} {written}".lower()
     by_memory = next((m for pattern, m in _MACHINES if re.search(pattern, gpu.lower())), None)
     if by_memory is None:
-        raise Skip("GPU not in the catalogue")
+        if _chip(gpu) is None:
+            raise Skip("GPU not in the catalogue")
+        ledger.assume("gpu_in_a_common_server")
+        return _COMMON_SERVER
     for pattern, name in _WRITTEN_LINKS:
         if re.search(pattern, text) and name not in ("", None):
             machine = _machine(name, 1)
@@ -82,6 +85,22 @@ def _machine_name(gpu: str, memory: float | None, written: str, ledger: Ledger) 
         memory = float(printed.group(1)) if printed else float(max(by_memory))
     nearest = min(by_memory, key=lambda gb: abs(gb - memory))
     return by_memory[nearest]
+
+
+_COMMON_SERVER = "a6000-box"
+"""Eight slots of PCIe 4.0: where GPUs that no machine of the catalogue has are found."""
+
+
+@cache
+def _chip(text: str) -> str | None:
+    """The catalogue's GPU that a text names, by the words of its name; the longest wins."""
+    words = text.lower().replace("_", "-").replace(" ", "-")
+    found = []
+    for name in catalogue.gpu_names():
+        spelling = re.sub(r"(?<=\d)(?=ti)", "-?", name.replace("-", "-?"))
+        if name != "cpu" and re.search(rf"(?<![a-z0-9]){spelling}(?![0-9])", words):
+            found.append(name)
+    return max(found, key=len, default=None)
 
 
 def _network(written: str, ledger: Ledger, default: Network) -> Network:
@@ -130,9 +149,11 @@ def cluster_of(raw: RawRow, gpus: int, ledger: Ledger) -> ClusterSpec:
     if gpus % per_node:
         raise Skip("ranks do not fill the nodes")
     node = base.node.model_copy(update={"gpus_per_node": per_node})
-    for pattern, chip in _GPU_OVERRIDES:
-        if re.search(pattern, gpu.lower()):
-            node = node.model_copy(update={"gpu": catalogue.gpu(chip)})
+    special = next((c for pattern, c in _GPU_OVERRIDES if re.search(pattern, gpu.lower())), None)
+    if special is None and name == _COMMON_SERVER:
+        special = _chip(gpu)
+    if special is not None:
+        node = node.model_copy(update={"gpu": catalogue.gpu(special)})
     return base.model_copy(
         update={
             "node": node,
