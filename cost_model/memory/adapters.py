@@ -41,3 +41,16 @@ def adapter_params(model: ModelSpec, layer: Layer, training: TrainingSpec, tp: F
             whole += matrices * hidden
             split += matrices * width
     return training.lora.rank * (whole + split / tp)
+
+
+def dequantized_bytes(model: ModelSpec, tp: Floats) -> Floats:
+    """The widest matrix in 16 bits: a 4-bit one is expanded for each product (arXiv 2305.14314)."""
+    widest = 0
+    for layer in model.kinds:
+        for attention in (layer.attention, layer.cross_attention):
+            if attention is not None:
+                widest = max(widest, attention.heads * attention.head_dim)
+        for mlp in (layer.mlp, layer.moe):
+            if mlp is not None:
+                widest = max(widest, mlp.intermediate)
+    return 2.0 * model.hidden * widest / tp

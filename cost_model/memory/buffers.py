@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.adapters import frozen_weight_bytes
 from cost_model.memory.groups import spread
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
@@ -73,13 +74,16 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     trained = 1.0 if training.lora is None else 0.0  # frozen weights are kept as they are used
     casts = trained if element == 2 and training.fp32_master else 0.0
     deepspeed3 = ~fsdp & (zero == 3)
+    quantized = training.lora is not None and training.lora.quantized_base
+    weight = frozen_weight_bytes(training) if quantized else element
+    live = 0 if quantized else table.max_live_params.astype(np.float64) + 1  # 4 bits: never sharded
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
     return Buffers(
         permanent=np.where(has & (zero == 3), bucket, 0.0),
         backward=np.where(has & ((zero == 1) | (zero == 2)), number * bucket, 0.0),
         late=_some(np.where((table.software == Software.DEEPSPEED) & (zero == 1), 0.0, 1.0), 1.0),
-        live=_some(np.where(deepspeed3, table.max_live_params.astype(np.float64) + 1, 0.0)),
-        units=_some(np.where(fsdp & sharded & (zero == 3), element * 2 * (1 + trained), 0.0)),
+        live=_some(np.where(deepspeed3, live, 0.0)),
+        units=_some(np.where(fsdp & sharded & (zero == 3), 2 * (weight + element * trained), 0.0)),
         whole=_some(
             np.where(fsdp & sharded & (zero == 2), element, 0.0)
             + np.where(fsdp & ~(sharded & (zero >= 2)), element * casts, 0.0)

@@ -4,7 +4,7 @@ import numpy as np
 
 from cost_model.calibration.memory import GIB, MemoryCoefficients
 from cost_model.memory.precision import element_bytes
-from cost_model.plans import Floats, PlanTable
+from cost_model.plans import Floats, PlanTable, Software
 from cost_model.specs import ModelSpec, TrainingSpec
 
 
@@ -28,11 +28,13 @@ def host_bytes(
 
     offloaded: pinned state bytes of one rank; checkpoints: activations of one rank on the host.
     At load every rank holds the whole model in the training precision, unless ZeRO-3 initialises
-    it sharded or a pipeline stage builds its own part; at save one rank of the node holds it.
+    it sharded or the software builds its own part; at save one rank of the node holds that.
     """
     host = coefficients.host
     whole = float(element_bytes(training) * model.params)
-    own = whole / (table.pp * table.tp)
+    # a Hugging Face model is built whole by every rank, also where AutoTP shards it afterwards
+    built_whole = (table.software == Software.DEEPSPEED) | (table.software == Software.FSDP)
+    own = whole / np.where(built_whole, 1, table.pp * table.tp)
     base = GIB * (host.process_gib * ranks_per_node + host.reserve_gib)
     steady = ranks_per_node * (pinned_bytes(offloaded) + checkpoints)
     load = np.where(table.zero_stage == 3, whole, ranks_per_node * own)

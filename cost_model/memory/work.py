@@ -6,7 +6,11 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.activations import LayerBytes, layer_bytes, layer_input_bytes, shards
-from cost_model.memory.adapters import adapter_params, frozen_weight_bytes
+from cost_model.memory.adapters import (
+    adapter_params,
+    dequantized_bytes,
+    frozen_weight_bytes,
+)
 from cost_model.memory.layout import Stages, layers_in_flight
 from cost_model.memory.logits import logit_bytes
 from cost_model.memory.parameters import (
@@ -110,14 +114,17 @@ def plan_work(
     layer_input = layer_input_bytes(model, training, on)
     checkpoint = layer_input / np.where(table.partition_activations, on.tp, 1.0)
     kept, peak = logit_bytes(model, training, coefficients, table, on)
-    layer_gradient = element * np.maximum.reduce(dense)
+    adapter = tuple(adapter_params(model, layer, training, on.tp) for layer in model.kinds)
+    layer_gradient = element * np.maximum.reduce(dense if training.lora is None else adapter)
+    if training.lora is not None and training.lora.quantized_base:
+        layer_gradient = layer_gradient + dequantized_bytes(model, on.tp)
     head_matrix = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
     yes, no = np.ones(len(table), np.bool_), np.zeros(len(table), np.bool_)
     return PlanWork(
         per_layer=tuple(layer_bytes(model, layer, training, on) for layer in model.kinds),
         dense=dense,
         expert=tuple(layer.expert_params / (on.tp * on.ep) for layer in model.kinds),
-        adapter=tuple(adapter_params(model, layer, training, on.tp) for layer in model.kinds),
+        adapter=adapter,
         embedding=embedding_params(model, on.tp, sharded),
         head=head_params(model, on.tp, sharded, yes),
         last_head=head_params(model, on.tp, sharded, no),
