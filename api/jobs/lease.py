@@ -124,6 +124,15 @@ class Lease(threading.Thread):
             log.info("took over %d jobs of %s", resumed, dead)
         return resumed
 
+    def forget_the_dead(self) -> None:
+        """Drops processes that have been dead for a day."""
+        with self.engine.begin() as connection:
+            connection.execute(
+                sa.delete(WorkerRow).where(
+                    WorkerRow.dead.is_(True), epoch_now() - WorkerRow.seen > 86_400
+                )
+            )
+
     def forget(self) -> None:
         """This process ends in order: nothing is left to take over but what it says itself."""
         with self.engine.begin() as connection:

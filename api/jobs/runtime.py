@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 LOST_SECONDS = 30.0
 """Age from which a request whose job has ended without a word is looked for."""
 
+TIDY_SECONDS = 3600.0
+"""How often what nobody needs any more is dropped."""
+
 ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 __all__ = ["Jobs", "plan_search"]
@@ -33,9 +37,10 @@ class Jobs:
         self.store = store
         self.pool = WorkerPool(settings.search_workers)
         self.executor = executor_id()
-        self.lease = Lease(store.engine, self.executor, settings.lease_seconds, self.settle_lost)
+        self.lease = Lease(store.engine, self.executor, settings.lease_seconds, self.housekeeping)
         self.ready = False
         self._client: DBOSClient | None = None
+        self._tidied = -TIDY_SECONDS
 
     def start(self) -> None:
         """Launches the engine, registers queues and takes over what dead processes left."""
@@ -65,7 +70,7 @@ class Jobs:
             application_name=APPLICATION,
         )
         self.lease.take_over()
-        self.settle_lost()
+        self.housekeeping()
         self.lease.start()
         threading.Thread(target=self._warm, daemon=True, name="warm").start()
         self.ready = True
@@ -96,6 +101,14 @@ class Jobs:
             return False
         DBOS.cancel_workflow(plan_id)
         return True
+
+    def housekeeping(self) -> None:
+        """What one process does for all, now and then."""
+        self.settle_lost()
+        if time.monotonic() - self._tidied >= TIDY_SECONDS:
+            self._tidied = time.monotonic()
+            self.store.forget_idempotency_keys()
+            self.lease.forget_the_dead()
 
     def settle_lost(self) -> None:
         """Fails requests whose job ended without saying so: tried too often, or broken."""

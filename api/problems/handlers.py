@@ -113,6 +113,13 @@ def _entry(request: Request, error: dict[str, Any]) -> dict[str, Any]:
 async def on_invalid(request: Request, error: Exception) -> JSONResponse:
     """RequestValidationError: the framework refused the body or a parameter."""
     assert isinstance(error, RequestValidationError)
+    kind = request.headers.get("content-type", "")
+    if kind.split(";")[0] != "application/json" and any(
+        e["loc"] == ("body",) for e in error.errors()
+    ):
+        return problem(
+            request, 415, f"the body is {kind or 'of no type'}; application/json would do"
+        )
     return _invalid(request, [_entry(request, dict(e)) for e in error.errors()])
 
 

@@ -40,7 +40,7 @@ def _digest(body: dict[str, Any]) -> str:
     summary="Search plans for a model on a cluster",
     responses={
         202: {"headers": {"Location": {"schema": {"type": "string"}}}},
-        **problem_responses(401, 409, 413, 422),
+        **problem_responses(401, 409, 413, 415, 422),
     },
     openapi_extra={
         "requestBody": {

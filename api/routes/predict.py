@@ -37,7 +37,7 @@ class Prediction(BaseModel):
 @router.post(
     "/predict",
     summary="Predict memory and step time of one plan",
-    responses=problem_responses(401, 413, 422),
+    responses=problem_responses(401, 413, 415, 422),
     openapi_extra={
         "requestBody": {
             "content": {

@@ -75,6 +75,13 @@ def test_a_global_batch_that_nothing_divides_is_refused(client: TestClient) -> N
     assert answer.status_code == 422, answer.text
 
 
+def test_a_body_of_another_type_is_told_the_right_one(client: TestClient) -> None:
+    for path in ("/v1/plans", "/v1/predict"):
+        answer = client.post(path, data={"model": "llama-2-13b"})
+        assert answer.status_code == 415
+        assert "application/json" in answer.json()["detail"]
+
+
 def test_what_is_no_json_is_refused_with_its_place(client: TestClient) -> None:
     answer = client.post(
         "/v1/plans", content=b'{"model": ', headers={"content-type": "application/json"}
