@@ -44,6 +44,7 @@ def shapes_of(
         table.ep,
         table.micro_batch,
         table.compile,
+        table.overlap_comm,
         table.chunked_loss,
         table.capacity_factor,
         table.pp > 1,

@@ -69,6 +69,10 @@ def layer_traffic(
     tp_forward = sublayers * np.where(table.sequence_parallel, halves, reduce)
     columns = _column_matrices(layer, table)
     tp_backward = np.where(table.sequence_parallel, sublayers * halves, columns * reduce)
+    if times.hides_traffic.any():
+        # Megatron reduces the input's gradient beside the product of the weight's gradient
+        beside = np.where(times.hides_traffic, times.backward / 3.0, 0.0)
+        tp_backward = np.maximum(tp_backward - beside, 0.0) + 0.2 * np.minimum(tp_backward, beside)
     tp_share = (table.tp - 1) / table.tp
 
     sp_forward, sp_bytes = np.zeros(len(table)), np.zeros(len(table))

@@ -32,6 +32,9 @@ class GpuCoefficients(Frozen):
     """Share of the peak in FlashAttention-1's forward pass, long sequence, head of 128."""
     flash2_efficiency: float = Field(gt=0, le=1.5)
     """The same for FlashAttention-2, or the best kernel that PyTorch ships for the GPU."""
+    vendor_flash_efficiency: float = Field(gt=0, le=1.5)
+    """The same for the vendor's own kernel (cuDNN), which Megatron takes. On Hopper it uses what
+    FlashAttention-2 leaves idle; elsewhere they are equal."""
     flash_backward_ratio: float = Field(gt=0, le=1.5)
     """Backward rate of a flash kernel over its forward rate; it does 2.5 times the work."""
     comm_slowdown: float = Field(ge=0, le=1)

@@ -44,21 +44,25 @@ def core_flops(attention: Attention, seq_len: int) -> float:
 
 
 def flash_seconds(
-    attention: Attention, training: TrainingSpec, rates: Rates, sequences: Floats, version: int
+    attention: Attention,
+    training: TrainingSpec,
+    rates: Rates,
+    sequences: Floats,
+    efficiency: Floats,
 ) -> tuple[Floats, Floats]:
     """Forward and backward time of a fused attention kernel [shapes].
 
-    sequences: share of the layer's heads times sequences that one rank computes. The backward
-    pass does 2.5 times the forward's FLOPs (five products for two; arXiv 2307.08691, section 2.3).
+    efficiency: share of the peak of a long sequence's forward pass. sequences: share of the
+    layer's heads times sequences that one rank computes. The backward pass does 2.5 times the
+    forward's FLOPs (five products for two; arXiv 2307.08691, section 2.3).
     """
-    efficiency = rates.gpu.flash2_efficiency if version == 2 else rates.gpu.flash1_efficiency
     width = (attention.head_dim + attention.value_head_dim) / 2
     width_loss = (width / (width + _HEAD_HALF)) / (128 / (128 + _HEAD_HALF))
     keys = attended(attention, training.seq_len)
     keys_loss = keys / (keys + _SEQUENCE_HALF)
-    rate = rates.peak_flops * efficiency * width_loss * keys_loss
+    rate = efficiency * (rates.peak_flops * width_loss * keys_loss)
     if training.dropout > 0:
-        rate /= 1.0 + 0.15  # the random numbers of the mask are drawn twice, inside the kernel
+        rate = rate / 1.15  # the random numbers of the mask are drawn twice, inside the kernel
     work = core_flops(attention, training.seq_len) * sequences
     launch = rates.gpu.kernel_overhead_us * 1e-6
     forward = work / rate + launch
@@ -114,14 +118,23 @@ def fused_softmax_runs(heads: Floats, seq_len: int) -> Bools:
 
 
 def core_seconds(
-    attention: Attention, training: TrainingSpec, rates: Rates, sequences: Floats
+    attention: Attention,
+    training: TrainingSpec,
+    rates: Rates,
+    sequences: Floats,
+    vendor: Bools,
 ) -> tuple[Floats, Floats]:
     """Forward and backward time of the core under the training's kernel [shapes].
 
-    `sdpa` takes FlashAttention-2 where the GPU runs it, else the memory-efficient kernel, whose
-    rate is near FlashAttention-1's.
+    vendor: where the vendor's kernel stands in for FlashAttention-2. `sdpa` takes
+    FlashAttention-2 where the GPU runs it, else the memory-efficient kernel, whose rate is near
+    FlashAttention-1's.
     """
     if training.attention in ("eager", "fused_softmax"):
         return scores_seconds(attention, training, rates, sequences)
-    version = 1 if training.attention == "flash1" or not rates.flash2 else 2
-    return flash_seconds(attention, training, rates, sequences, version)
+    own = rates.gpu
+    if training.attention == "flash1" or not rates.flash2:
+        efficiency = np.full_like(sequences, own.flash1_efficiency)
+    else:
+        efficiency = np.where(vendor, own.vendor_flash_efficiency, own.flash2_efficiency)
+    return flash_seconds(attention, training, rates, sequences, efficiency)

@@ -9,7 +9,7 @@ from cost_model.compute.gemm import gemm_seconds, stack
 from cost_model.compute.profile import Passes, passes
 from cost_model.compute.rates import Rates
 from cost_model.moe import expert_tokens, router_passes
-from cost_model.plans import Floats, PlanTable
+from cost_model.plans import Bools, Floats, PlanTable, Software
 from cost_model.specs.model import Attention, Layer, ModelSpec
 from cost_model.specs.training import TrainingSpec
 
@@ -26,6 +26,8 @@ class LayerTimes:
     """Part of the forward pass that selective recompute repeats."""
     operators: Floats
     """Operators that the host issues in the forward pass."""
+    hides_traffic: Bools
+    """Whether tensor-parallel traffic of the backward pass runs beside weight gradients."""
 
 
 def rank_tokens(table: PlanTable, seq_len: int) -> Floats:
@@ -84,13 +86,14 @@ def layer_times(
     products: list[_Product] = []
     adapted = 0  # how many products carry low-rank adapters
     core_forward, core_backward = np.zeros(shapes), np.zeros(shapes)
+    vendor = table.software == Software.MEGATRON
     wide = np.zeros(shapes)  # query, key and value elements per token
     for attention in (layer.attention, layer.cross_attention):
         if attention is None:
             continue
         products += attention_products(attention, model.hidden, tokens, tp)
         share = table.micro_batch / (tp * table.sp * table.cp)
-        forward, backward = core_seconds(attention, training, rates, share)
+        forward, backward = core_seconds(attention, training, rates, share, vendor)
         core_forward, core_backward = core_forward + forward, core_backward + backward
         kv = np.maximum(attention.kv_heads / tp, 1.0)
         wide += attention.heads * attention.head_dim / tp + kv * attention.head_dim
@@ -141,6 +144,7 @@ def layer_times(
         backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,
         core_forward=core_forward,
         operators=p.operators + (12.0 if layer.moe is not None else 0.0),
+        hides_traffic=table.overlap_comm & (table.software == Software.MEGATRON),
     )
 
 

@@ -59,6 +59,7 @@ def passes(
     gated = layer.mlp is not None and layer.mlp.gated
     gated |= layer.moe is not None and layer.moe.gated
     rotary = model.position == "rotary"
+    rotation = np.where(compiled | (software == Software.MEGATRON), 2.0, 8.0)
     residual = 3.0 + (0.5 if dropout else 0.0)
     loose_residual = 3.0 + (2.5 if dropout else 0.0)
     score_operators = {"eager": 9.0, "fused_softmax": 4.0}.get(training.attention, 1.0)
@@ -67,11 +68,11 @@ def passes(
         norm_forward=norms * np.where(fused_norm, 3.0, 18.0),
         norm_backward=norms * np.where(fused_norm, 10.0, 26.0),
         residual_forward=sublayers * np.where(fused, residual, loose_residual),
-        residual_backward=sublayers * np.where(fused, 1.0 + residual - 1.0, loose_residual),
+        residual_backward=sublayers * np.where(fused, residual, loose_residual),
         activation_forward=np.where(fused, 3.0 if gated else 2.0, 5.0 if gated else 4.0),
         activation_backward=np.where(fused, 5.0 if gated else 3.0, 8.0 if gated else 6.0),
-        rotary_forward=np.where(fused, 2.0, 2.0) + np.where(compiled, 2.0, 8.0) * rotary,
-        rotary_backward=np.where(fused, 2.0, 2.0) + np.where(compiled, 2.0, 8.0) * rotary,
+        rotary_forward=2.0 + rotary * rotation,
+        rotary_backward=2.0 + rotary * rotation,
         operators=np.where(
             compiled,
             12.0,
