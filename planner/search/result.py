@@ -50,6 +50,8 @@ class NothingFits:
     """Plans that miss by the fewest bytes, nearest first."""
     missing_bytes: float
     """What the nearest one misses on the worst rank (or its host)."""
+    late_days: float
+    """Days that the quickest plan needs beyond the deadline; 0 where memory is what is missing."""
     changes: tuple[Change, ...]
 
 

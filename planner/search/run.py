@@ -76,9 +76,25 @@ def _candidates(world: World, table: PlanTable) -> tuple[Candidate, ...]:
 
 
 def _nothing_fits(resolved: Resolved) -> NothingFits:
+    late = _too_late(resolved)
+    if late is not None:
+        return late
     table, missing = nearest(resolved, NEAREST)
     near = _candidates(resolved.world, table)
-    return NothingFits(near, float(missing[0]), changes(resolved))
+    return NothingFits(near, float(missing[0]), 0.0, changes(resolved))
+
+
+def _too_late(resolved: Resolved) -> NothingFits | None:
+    """Where plans fit and none meets the deadline: the quickest, and by how much they are late."""
+    deadline = resolved.search.deadline_days
+    if deadline is None:
+        return None
+    free = {"deadline_days": None, "objective": "throughput", "keep": NEAREST}
+    unhurried = replace(resolved, search=resolved.search.model_copy(update=free))
+    quickest = _candidates(resolved.world, rank(unhurried).table)
+    if not quickest or quickest[0].run is None:
+        return None
+    return NothingFits(quickest, 0.0, quickest[0].run.days - deadline, changes(resolved))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from planner.errors import Problem
 from planner.request.pointers import pointer
 from planner.request.search import Allow, Limit, SearchOptions
 from planner.rules import RULES, Rule, World, violations
+from planner.rules.columns import spoken
 from planner.space.axes import axes, divisors, software_allowed
 from planner.space.enumerate import enumerate_software
 
@@ -154,10 +155,25 @@ def _broken_by(world: World, search: SearchOptions) -> list[str]:
     return [f"[{name}] {text}" for name, text in told.items() if name in (everywhere or told)]
 
 
+def _offered(world: World, one: Restriction) -> list[int]:
+    """What an axis holds without the limit that empties it."""
+    search = _with([one])
+    (name, *_) = [*search.limits, ""]
+    offered: set[int] = set()
+    for software in software_allowed(search):
+        if len(axes(world, search, software).values.get(name, [0])):
+            return []
+        offered |= set(axes(world, _free(), software).values[name].tolist())
+    return sorted(offered)
+
+
 def _single_problem(world: World, one: Restriction) -> Problem:
     told = _broken_by(world, _with([one]))
     if told:
         return Problem(one.pointer, one.text, "; ".join(told))
+    offered = _offered(world, one)
+    if offered:
+        return Problem(one.pointer, one.text, f"the search offers {spoken(offered)} here")
     blamed = _blamed_rules(world, _with([one]))
     if not blamed:
         return Problem(one.pointer, one.text, "no combination of the other degrees allows it")

@@ -63,6 +63,7 @@ BAD = [
     ("search", {"fixed": {"tp": 3}}, "/search/fixed/tp", "[heads-tp]"),
     ("search", {"limits": {"tq": {"max": 1}}}, "/search/limits", "'tq' cannot be limited"),
     ("search", {"limits": {"tp": {"min": 4, "max": 2}}}, "/search/limits/tp", "no value is left"),
+    ("search", {"limits": {"pp": {"min": 64}}}, "/search/limits/pp", "offers 1, 2, 4, 5 or 8"),
     ("search", {"software": ["deepsped"]}, "/search/software", "must be one of"),
     ("search", {"deadline_days": 3}, "/training/tokens", "give training.tokens"),
     ("search", {"objective": "speed"}, "/search/objective", "throughput"),

@@ -39,7 +39,13 @@ def test_the_fewest_gpus_that_meet_a_deadline_are_found() -> None:
 
 def test_a_deadline_that_no_plan_meets_leaves_none() -> None:
     asked = resolve("llama-2-13b", objective="fewest_gpus", deadline_days=0.01, **TOKENS)
-    assert search(asked).candidates == ()
+    result = search(asked)
+    assert result.candidates == ()
+    assert result.nothing_fits is not None
+    quickest = result.nothing_fits.nearest[0]
+    assert quickest.run is not None
+    assert result.nothing_fits.late_days == pytest.approx(quickest.run.days - 0.01)
+    assert result.nothing_fits.missing_bytes == 0
 
 
 def test_the_largest_micro_batch_is_the_largest_that_fits() -> None:
