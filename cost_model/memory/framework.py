@@ -3,16 +3,20 @@
 import numpy as np
 
 from cost_model.calibration.memory import GIB, MemoryCoefficients
-from cost_model.plans import Floats, PlanTable
+from cost_model.plans import Floats, PlanTable, Software
 
 
 def communicators(table: PlanTable) -> Floats:
-    """NCCL communicators of one rank: the world's and one per axis that does not span it."""
+    """NCCL communicators of one rank: the world's and one per axis that does not span it.
+
+    DeepSpeed reduces over a clone of the world where data parallelism spans it (utils/groups.py).
+    """
     world = table.world_size
     count = (world > 1).astype(np.float64)
     for degree in (table.tp, table.pp, table.dp, table.sp, table.cp, table.ep):
         if int(degree.max()) > 1:
             count += (degree > 1) & (degree < world)
+    count += (table.dp > 1) & (table.dp == world) & (table.software <= Software.MEGATRON_DEEPSPEED)
     return count
 
 

@@ -47,10 +47,17 @@ def test_nvme_holds_what_the_host_does_not() -> None:
 
 
 def test_each_axis_in_use_has_a_communicator_of_its_own() -> None:
-    table = PlanTable.from_plans(
-        [Plan(), Plan(dp=8), Plan(tp=2, dp=4), Plan(tp=2, pp=2, dp=2), Plan(dp=8, ep=2)]
-    )
-    assert communicators(table).tolist() == [0, 1, 3, 4, 2]
+    knobs: list[dict[str, int]] = [
+        {},
+        {"dp": 8},
+        {"tp": 2, "dp": 4},
+        {"tp": 2, "pp": 2, "dp": 2},
+        {"dp": 8, "ep": 2},
+    ]
+    megatron = PlanTable.from_plans([Plan(software="megatron", **k) for k in knobs])
+    assert communicators(megatron).tolist() == [0, 1, 3, 4, 2]
+    deepspeed = PlanTable.from_plans([Plan(**k) for k in knobs])
+    assert communicators(deepspeed).tolist() == [0, 2, 3, 4, 3]
 
 
 def test_the_peak_is_a_coin_flip_where_it_equals_the_gpu() -> None:
