@@ -18,7 +18,7 @@ MEAN_ERROR = 0.20
 """Mean absolute error of step time that the whole table may have."""
 WORST_SOURCE = {
     "megatron_sc21": 0.08,
-    "korthikanti": 0.10,
+    "korthikanti": 0.12,
     "megascale": 0.08,
     "mt_nlg": 0.15,
 }

@@ -51,6 +51,7 @@ _GPU_FIELDS: tuple[Limits, ...] = (
     ("memory_efficiency", 0.30, 0.98, 0.75, 0.12),
     ("flash1_efficiency", 0.10, 0.90, 0.36, 0.25),
     ("flash2_efficiency", 0.10, 0.95, 0.50, 0.25),
+    ("vendor_flash_efficiency", 0.10, 0.95, 0.55, 0.25),
     ("flash_backward_ratio", 0.40, 1.20, 0.80, 0.15),
     ("kernel_overhead_us", 0.50, 12.0, 2.0, 0.50),
 )
