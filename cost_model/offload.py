@@ -46,6 +46,11 @@ def offload_times(
     (ZeRO-Offload, arXiv 2101.06840, section 4). Parameters of stage 3 come in for both passes
     (ZeRO-Infinity, arXiv 2104.07857, section 5). All GPUs of a node share its sockets and flash.
     """
+    optimizer = (table.offload_optimizer > Offload.NONE) & (table.zero_stage > 0)
+    params = (table.offload_param > Offload.NONE) & (table.zero_stage == 3)
+    if not (optimizer.any() or params.any() or table.cpu_checkpointing.any()):
+        nothing = np.zeros(len(table))
+        return OffloadTimes(nothing, nothing, nothing)
     node = cluster.node
     pcie = node.pcie_gb_per_s * 1e9 * _PCIE_EFFICIENCY
     host = (
@@ -56,13 +61,11 @@ def offload_times(
         / node.gpus_per_node
     )
     element = 4.0 if training.precision == "fp32" else 2.0
-    optimizer = (table.offload_optimizer > Offload.NONE) & (table.zero_stage > 0)
     share = np.where(table.zero_stage == 3, table.offload_ratio, 1.0)
     moved = np.where(optimizer, trained * share, 0.0)
     gradients = moved * element / pcie
     exposed_gradients = np.maximum(gradients - backward, 0.0)
     update = moved * (_CPU_ADAM_BYTES / host + element / pcie)
-    params = (table.offload_param > Offload.NONE) & (table.zero_stage == 3)
     weights = np.where(params, sharded * element, 0.0)
     fetch = weights / pcie
     if node.nvme is not None:

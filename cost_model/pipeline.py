@@ -1,6 +1,8 @@
 """The pipeline: which layers each stage holds, and how long its schedule takes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,15 +29,21 @@ class Stages:
     """How many stages have this profile."""
 
 
-def divide(model: ModelSpec, divisions: list[tuple[int, int, int]]) -> Stages:
+def divide(model: ModelSpec, divisions: Iterable[tuple[int, int, int]]) -> Stages:
     """Stage profiles of each (pp, first_stage_layers, last_stage_layers)."""
-    kinds = len(model.kinds)
+    return _divide(model.layer_pattern, len(model.kinds), tuple(divisions))
+
+
+@lru_cache(maxsize=64)
+def _divide(
+    pattern: tuple[int, ...], kinds: int, divisions: tuple[tuple[int, int, int], ...]
+) -> Stages:
     rows: list[dict[tuple[tuple[int, ...], bool, bool], int]] = []
     for pp, first, last in divisions:
         profiles: dict[tuple[tuple[int, ...], bool, bool], int] = {}
         start = 0
-        for stage, count in enumerate(stage_sizes(model.layers, pp, first, last)):
-            held = model.layer_pattern[start : start + count]
+        for stage, count in enumerate(stage_sizes(len(pattern), pp, first, last)):
+            held = pattern[start : start + count]
             start += count
             key = (tuple(held.count(k) for k in range(kinds)), stage == 0, stage == pp - 1)
             profiles[key] = profiles.get(key, 0) + 1

@@ -185,7 +185,7 @@ def stage_times(
     divisions = group(table.pp, table.first_stage_layers, table.last_stage_layers)
     columns = (table.pp, table.first_stage_layers, table.last_stage_layers)
     picked = (column.take(divisions.first).tolist() for column in columns)
-    stages = divide(model, list(zip(*picked, strict=True)))
+    stages = divide(model, zip(*picked, strict=True))
     slowest, total = np.full(rows, -1.0), np.zeros(rows)
     best = np.zeros(rows, np.int64)
     dense, expert = np.zeros(rows), np.zeros(rows)

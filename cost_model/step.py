@@ -13,12 +13,12 @@ from cost_model.offload import offload_times
 from cost_model.pipeline import bubble_seconds
 from cost_model.plans import Floats, Ints, Offload, PlanTable, Software
 from cost_model.prediction import STEP_PARTS, StepPrediction
+from cost_model.replicas import data_parallel
 from cost_model.shapes import shapes_of
 from cost_model.specs.cluster import ClusterSpec
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from cost_model.stages import software_column, stage_times
-from cost_model.traffic import data_parallel
 
 
 def accumulate_bytes(training: TrainingSpec, software: Ints) -> Floats:
