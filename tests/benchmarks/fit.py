@@ -35,7 +35,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="fit", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory of CSV files")
     parser.add_argument("--iterations", type=int, default=6, help="at most so many steps")
-    parser.add_argument("--write", action="store_true", help="ship the refitted figures")
+    parser.add_argument(
+        "--write",
+        choices=("all", "spreads"),
+        help="ship the refitted figures and spreads, or the spreads alone",
+    )
+    parser.add_argument("--json", type=Path, help="write the held-out scores there")
     args = parser.parse_args()
     console = Console(width=None if Console().is_terminal else 150)
     rows = [r for r in read_directory(args.data) if isinstance(r, Row)]
@@ -49,8 +54,11 @@ def main() -> None:
     spreads, sigma = _spreads(rows, answers, times, memory)
     console.print(_families(rows, times, memory, spreads, sigma))
     _print_spreads(console, rows, answers, times, memory, spreads, sigma)
+    if args.json:
+        blocks = scores.all_blocks(rows, [], answers)
+        args.json.write_text(json.dumps(blocks, indent=1) + "\n", encoding="utf-8")
     if args.write:
-        _write(fitted, spreads, sigma)
+        _write(base if args.write == "spreads" else fitted, spreads, sigma)
         console.print(f"written to {SHIPPED}")
 
 
