@@ -20,7 +20,7 @@ from api.problems import Problem, problem_responses
 from api.routes import OPEN_ROUTERS, ROUTERS
 from api.settings import Settings
 from api.store import Store, create_engine, migrate
-from api.web import pages
+from api.web import pages, reference
 from api.web.templating import FOLDER
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description="POST a model and a cluster to /v1/plans, page through the ranked candidates, "
         "take the DeepSpeed config of the one you choose. Every error is problem+json (RFC 9457).",
         lifespan=_lifespan,
+        # The framework's pages load their script from another host.
+        docs_url=None,
+        redoc_url=None,
         generate_unique_id_function=_operation_id,
         separate_input_output_schemas=False,
         responses=problem_responses(500),
@@ -68,7 +71,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router, prefix="/v1", dependencies=[Depends(require_key)])
     for router in OPEN_ROUTERS:
         app.include_router(router)
-    app.include_router(pages.router, dependencies=[Depends(require_password)])
+    for router in (pages.router, reference.router):
+        app.include_router(router, dependencies=[Depends(require_password)])
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
     _document_problems(app)
     return app

@@ -1,7 +1,5 @@
 """Fills in the knobs of a plan that follow from the rest."""
 
-from typing import Any
-
 from cost_model.plans import Plan
 from planner.request import Resolved
 
@@ -24,8 +22,3 @@ def completed(plan: Plan, resolved: Resolved) -> Plan:
         unit = values["dp"] * plan.micro_batch
         values["grad_accum"] = max(1, resolved.training.global_batch // unit)
     return Plan.model_validate(values)
-
-
-def knobs(plan: Plan) -> dict[str, Any]:
-    """The knobs that differ from their defaults, as JSON."""
-    return plan.model_dump(mode="json", exclude_defaults=True)

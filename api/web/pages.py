@@ -1,6 +1,7 @@
 """The pages."""
 
 import json
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
@@ -16,6 +17,7 @@ from api.schemas.plans import PlanResource, summary_of
 from api.web import bars, form
 from api.web.templating import page
 from cost_model import catalogue
+from cost_model.plans import Plan
 from planner.errors import Problem, RequestError
 from planner.export.registry import FORMATS
 from planner.request import PlanRequest
@@ -137,7 +139,13 @@ def look(plan: PlanOf, store: StoreOf, rank: Rank) -> Response:
         step=bars.stacked(one.step["parts"]),
         stages=stages,
         width=bars.WIDTH,
-        knobs=one.plan.model_dump(mode="json", exclude_defaults=True),
+        knobs=_changed(one.plan),
         ds_config=json.dumps(get_ds_config(plan, store, rank), indent=2),
         formats=list(FORMATS),
     )
+
+
+def _changed(plan: Plan) -> dict[str, Any]:
+    """The knobs that differ from their defaults."""
+    default = Plan().model_dump(mode="json")
+    return {k: v for k, v in plan.model_dump(mode="json").items() if v != default[k]}

@@ -87,7 +87,7 @@ def test_the_ranking_is_filtered_and_sorted_by_the_address(
 
 
 def test_every_page_uses_this_host_alone(client: TestClient, done: dict[str, Any]) -> None:
-    pages = ["/", f"/plans/{done['id']}", f"/plans/{done['id']}/candidates/1"]
+    pages = ["/", "/docs", f"/plans/{done['id']}", f"/plans/{done['id']}/candidates/1"]
     for url in pages:
         answer = client.get(url)
         policy = answer.headers["content-security-policy"]
@@ -117,3 +117,10 @@ def test_pages_ask_for_the_key_as_a_password(tmp_path: Any) -> None:
         assert served.get("/").status_code == 401
         assert served.get("/", auth=("me", "no")).status_code == 401
         assert served.get("/", auth=("me", "k3y")).status_code == 200
+
+
+def test_the_reference_has_every_route(client: TestClient) -> None:
+    text = client.get("/docs").text
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method in methods:
+            assert f"<code>{method.upper()} {path}</code>" in text
