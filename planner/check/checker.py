@@ -239,6 +239,8 @@ def _derived(
     out["tp_wanted"] = autotp is not None or situation.degree("tp") > 1 or facts.get("tp", 1) != 1
     saved, now = facts.get("tp_saved"), facts.get("tp_now")
     out["tp_changes"] = saved is not None and now is not None and saved != now
+    before, after = facts.get("dp_saved"), facts.get("dp_now")
+    out["dp_changes"] = before is not None and after is not None and before != after
     out["cuda"] = situation.cuda
     out["has_bf16"] = isinstance(document.get("bf16"), dict)
     return out

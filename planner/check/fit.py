@@ -160,9 +160,9 @@ def _single_changes(own: Candidate, world: _World) -> list[Finding]:
     options = _options(own.plan, world)
     if not options:
         return []
-    found = world.score([plan for _, plan, _ in options])
+    found = world.score([plan for _, plan in options])
     told = []
-    for (text, _, _), one in zip(options, found, strict=True):
+    for (text, _), one in zip(options, found, strict=True):
         if one.memory.host_bytes > one.memory.host_capacity_bytes:
             effect = f"the host would need {_gib(one.memory.host_bytes)}"
         else:
@@ -176,62 +176,41 @@ def _single_changes(own: Candidate, world: _World) -> list[Finding]:
             "memory-one-change",
             "",
             "with one change the peak is: " + "; ".join(told),
-            "take the first that fits",
+            "nothing to do" if own.fits else "take the first that fits",
         )
     ]
 
 
-def _options(plan: Plan, world: _World) -> list[tuple[str, Plan, tuple[Patch, ...]]]:
-    zero = ("zero_optimization",)
-    out: list[tuple[str, Plan, tuple[Patch, ...]]] = []
+def _options(plan: Plan, world: _World) -> list[tuple[str, Plan]]:
+    out: list[tuple[str, Plan]] = []
 
-    def option(text: str, patches: tuple[Patch, ...], **changes: Any) -> None:
+    legal = World(world.model, world.cluster, world.training)
+
+    def refused(one: Plan) -> set[str]:
+        return {v.rule for v in violations(legal, one) if v.kind == "refused"}
+
+    already = refused(plan)
+
+    def option(text: str, **changes: Any) -> None:
         changed = plan.model_copy(update=changes)
-        legal = World(world.model, world.cluster, world.training)
-        if not any(v.kind == "refused" for v in violations(legal, changed)):
-            out.append((text, changed, patches))
+        if refused(changed) <= already:
+            out.append((text, changed))
 
-    option("activation checkpointing in the model", (), recompute=Recompute.FULL)
+    option("activation checkpointing in the model", recompute=Recompute.FULL)
     for stage in range(plan.zero_stage + 1, 4):
-        if plan.pp > 1 and stage > 1:
-            break
-        option(
-            f"zero_optimization.stage {stage}",
-            (Patch("set", (*zero, "stage"), stage),),
-            zero_stage=stage,
-        )
+        option(f"zero_optimization.stage {stage}", zero_stage=stage)
     if plan.offload_optimizer == Offload.NONE and plan.zero_stage >= 1:
-        option(
-            "offload_optimizer.device cpu",
-            (Patch("set", (*zero, "offload_optimizer"), {"device": "cpu"}),),
-            offload_optimizer=Offload.CPU,
-        )
+        option("offload_optimizer.device cpu", offload_optimizer=Offload.CPU)
     elif plan.offload_optimizer == Offload.CPU:
-        option(
-            "no optimizer offload",
-            (Patch("remove", (*zero, "offload_optimizer")),),
-            offload_optimizer=Offload.NONE,
-        )
+        option("no optimizer offload", offload_optimizer=Offload.NONE)
     if plan.zero_stage == 3 and plan.offload_param == Offload.NONE:
-        option(
-            "offload_param.device cpu",
-            (Patch("set", (*zero, "offload_param"), {"device": "cpu"}),),
-            offload_param=Offload.CPU,
-        )
+        option("offload_param.device cpu", offload_param=Offload.CPU)
     if plan.micro_batch > 1:
-        option(
-            f"micro-batch 1 and accumulation {plan.micro_batch * plan.grad_accum}",
-            (),
-            micro_batch=1,
-            grad_accum=plan.micro_batch * plan.grad_accum,
-        )
+        steps = plan.micro_batch * plan.grad_accum
+        option(f"micro-batch 1 and accumulation {steps}", micro_batch=1, grad_accum=steps)
     if plan.reduce_bucket > 50_000_000 and plan.zero_stage:
         option(
             "reduce and all-gather buckets of 5e7",
-            (
-                Patch("set", (*zero, "reduce_bucket_size"), 50_000_000),
-                Patch("set", (*zero, "allgather_bucket_size"), 50_000_000),
-            ),
             reduce_bucket=50_000_000,
             allgather_bucket=50_000_000,
         )

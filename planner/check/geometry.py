@@ -31,15 +31,15 @@ def check(document: dict[str, Any], situation: Situation) -> list[Finding]:
         *_world(situation, autotp if isinstance(autotp, int) else 1),
         *_beyond(situation, tp),
         *_nodes(situation),
+        *_experts(situation),
+        *_sequence_length(situation, sp),
+        *_micro_batches(document, situation, pp),
     ]
 
 
 def _shape(situation: Situation) -> _Shape:
     def told(name: str) -> int | None:
-        value = situation.facts.get(name)
-        return (
-            value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-        )
+        return _told(situation, name)
 
     model = situation.model
     if model is None:
@@ -124,13 +124,19 @@ def _tensor(shape: _Shape, tp: int, auto: bool) -> list[Finding]:
                 f"use tp of {', '.join(map(str, _divisors(shape.heads)))}",
             )
         )
-    elif tp > 1 and shape.kv_heads and shape.kv_heads % tp and tp % shape.kv_heads:
+    elif tp > 1 and shape.kv_heads and shape.kv_heads % tp:
         found.append(
             Finding(
-                "warning",
+                "warning" if auto else "error",
                 "kv-heads-uneven",
                 "tp",
-                f"{shape.kv_heads} key-value heads do not divide by tp={tp}",
+                f"{shape.kv_heads} key-value heads do not divide by tp={tp}: "
+                + (
+                    "AutoTP leaves ranks beyond them without a shard of attention "
+                    "(runtime/engine.py:1048)"
+                    if auto
+                    else "Megatron and torchtitan refuse it"
+                ),
                 f"use tp of {', '.join(map(str, _divisors(shape.kv_heads)))}",
             )
         )
@@ -196,6 +202,85 @@ def _beyond(situation: Situation, tp: int) -> list[Finding]:
             f"tensor parallel {tp} x pipeline {pp} asks for {tp * pp} GPUs at least, and there are "
             f"{world}",
             f"use degrees whose product divides {world}",
+        )
+    ]
+
+
+def _told(situation: Situation, name: str) -> int | None:
+    value = situation.facts.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _experts(situation: Situation) -> list[Finding]:
+    """Experts over the expert-parallel ranks, which are data-parallel ranks."""
+    ep = situation.degree("ep")
+    experts = _told(situation, "experts")
+    if experts is None and situation.model is not None:
+        counts = {k.moe.experts for k in situation.model.kinds if k.moe is not None}
+        experts = min(counts) if counts else None
+    if ep <= 1:
+        return []
+    found = []
+    if experts and experts % ep:
+        found.append(
+            Finding(
+                "error",
+                "experts-uneven",
+                "ep",
+                f"{experts} experts do not divide over ep={ep}: each rank must own as many",
+                f"use ep of {', '.join(map(str, _divisors(experts)))}",
+            )
+        )
+    dp = _told(situation, "dp")
+    if dp is None and situation.world_size:
+        dp = situation.world_size // (situation.degree("tp") * situation.degree("pp")) or None
+    if dp and dp % ep:
+        found.append(
+            Finding(
+                "error",
+                "experts-data-parallel",
+                "ep",
+                f"expert-parallel groups are cut from the data-parallel ranks: ep={ep} does not "
+                f"divide {dp}",
+                f"use ep of {', '.join(map(str, _divisors(dp)))}",
+            )
+        )
+    return found
+
+
+def _sequence_length(situation: Situation, sp: int) -> list[Finding]:
+    parts = max(sp, situation.degree("cp"))
+    length = _told(situation, "seq_len")
+    if parts <= 1 or not length or length % parts == 0:
+        return []
+    near = [n for n in (length // parts * parts, -(-length // parts) * parts) if n]
+    return [
+        Finding(
+            "error",
+            "sequence-uneven",
+            "seq_len",
+            f"a sequence of {length} tokens does not divide over {parts} sequence ranks",
+            f"pad or cut to {' or '.join(map(str, near))}",
+        )
+    ]
+
+
+def _micro_batches(document: dict[str, Any], situation: Situation, pp: int) -> list[Finding]:
+    """Fewer micro-batches than stages leave stages idle all the time."""
+    if situation.mode not in ("pipeline", "megatron_deepspeed") or pp <= 1:
+        return []
+    steps = document.get("gradient_accumulation_steps")
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps < 2 * pp:
+        return []
+    idle = (pp - 1) / (steps + pp - 1)
+    return [
+        Finding(
+            "warning",
+            "pipeline-bubble",
+            "gradient_accumulation_steps",
+            f"{steps} micro-batches in a pipe of {pp} stages: {idle:.0%} of the time is bubble "
+            "((pp - 1) / (micro-batches + pp - 1))",
+            f"accumulate {4 * pp} micro-batches or more",
         )
     ]
 
