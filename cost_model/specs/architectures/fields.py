@@ -19,7 +19,8 @@ class Fields:
     """A JSON object with the defaults of its configuration class behind it.
 
     `null` counts as absent where the reader says what absence means (`null=`). A field may go
-    under an alias (`attribute_map` of the class): GPT-2's `n_embd` also as `hidden_size`.
+    under another name (`attribute_map` of the class), either way round: GPT-2's `n_embd` also as
+    `hidden_size`, Qwen3-MoE's `num_experts` also as `num_local_experts`.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Fields:
         self._aliases: dict[str, list[str]] = {}
         for alias, name in (aliases or {}).items():
             self._aliases.setdefault(name, []).append(alias)
+            self._aliases.setdefault(alias, []).append(name)
         self._used: dict[str, int] = {}
 
     def at(self, name: str) -> str:
@@ -57,7 +59,8 @@ class Fields:
         key = self._key(name)
         if key is not None:
             return self.data[key]
-        default = self._defaults.get(name)
+        names = (name, *self._aliases.get(name, ()))
+        default = next((self._defaults[n] for n in names if n in self._defaults), None)
         if isinstance(default, int) and not isinstance(default, bool):
             self._used[name] = default
         return default

@@ -79,7 +79,14 @@ def gemma4(c: Fields) -> Stack:
         hidden=hidden,
         vocab=vocab,
         layers=[
-            _gemma4_layer(c, hidden, per_layer, slides=sliding[i], reuses=i >= count - reusing)
+            _gemma4_layer(
+                c,
+                hidden,
+                per_layer,
+                _gemma4_heads(c, i, slides=sliding[i]),
+                slides=sliding[i],
+                reuses=i >= count - reusing,
+            )
             for i in range(count)
         ],
         embedding_params=vocab * hidden
@@ -92,16 +99,42 @@ def gemma4(c: Fields) -> Stack:
     )
 
 
-def _gemma4_layer(c: Fields, hidden: int, per_layer: int, *, slides: bool, reuses: bool) -> Layer:
+def _gemma4_heads(c: Fields, i: int, *, slides: bool) -> tuple[int, int]:
+    """Key-value heads of layer i and their width.
+
+    By `per_layer_config`, as transformers 5 writes it, or by the fields of global layers.
+    """
     heads = c.integer("num_attention_heads")
-    bias = c.boolean("attention_bias")
-    equal = c.boolean("attention_k_eq_v") and not slides
     kv_heads = key_value_heads(c, heads)
     width = c.integer("head_dim")
-    if not slides:
-        width = c.integer("global_head_dim", null=512)
-        if c.boolean("attention_k_eq_v") and c.given("num_global_key_value_heads"):
-            kv_heads = key_value_heads(c, heads, "num_global_key_value_heads")
+    if c.given("per_layer_config"):
+        own = c.sub("per_layer_config").sub(str(i))
+        for name in own.data:
+            if name not in ("head_dim", "num_key_value_heads"):
+                raise own.error(name, "must be head_dim or num_key_value_heads to differ by layer")
+        if own.given("num_key_value_heads"):
+            kv_heads = key_value_heads(own, heads)
+        return kv_heads, own.integer("head_dim", null=width)
+    if slides:
+        return kv_heads, width
+    if c.boolean("attention_k_eq_v") and c.given("num_global_key_value_heads"):
+        kv_heads = key_value_heads(c, heads, "num_global_key_value_heads")
+    return kv_heads, c.integer("global_head_dim", null=512)
+
+
+def _gemma4_layer(
+    c: Fields,
+    hidden: int,
+    per_layer: int,
+    kv_shape: tuple[int, int],
+    *,
+    slides: bool,
+    reuses: bool,
+) -> Layer:
+    heads = c.integer("num_attention_heads")
+    kv_heads, width = kv_shape
+    bias = c.boolean("attention_bias")
+    equal = c.boolean("attention_k_eq_v") and not slides
     attention = Attention(
         heads=heads,
         kv_heads=kv_heads,

@@ -48,6 +48,8 @@ def from_config(config: Mapping[str, object]) -> ModelSpec:
     text, notes = _text_tower(document, model_type)
     found = _architecture(text, given_class)
     c = _with_defaults(text, found.model_type)
+    if c.value("per_layer_config") and found.model_type != "gemma4_text":
+        raise c.error("per_layer_config", "must be absent: layers may differ in Gemma 4 alone")
     class_name = given_class or found.default_class
     stack = found.read(c)
     last = head(c, stack, class_name)

@@ -47,11 +47,11 @@ def full_every(period: int) -> Callable[[Fields, int], Windows]:
 
 
 def full_every_pattern(period: int) -> Callable[[Fields, int], Windows]:
-    """The same, with the period in the older field `sliding_window_pattern`."""
+    """The same, with the period in the older field `sliding_window_pattern`; 0 is no window."""
 
     def windows(c: Fields, layers: int) -> Windows:
-        given = c.integer("sliding_window_pattern", null=period)
-        return _typed(c, layers, lambda i: (i + 1) % given != 0)
+        given = c.integer("sliding_window_pattern", null=period, minimum=0)
+        return _typed(c, layers, lambda i: given > 0 and (i + 1) % given != 0)
 
     return windows
 

@@ -44,7 +44,7 @@ def class_defaults() -> dict[str, dict[str, dict[str, object]]]:
                 value = list(value)
             if field.name in names and plain(value) and value is not None:
                 defaults[field.name] = value
-        aliases = {k: v for k, v in (cls.attribute_map or {}).items() if v in names}
+        aliases = {k: v for k, v in (cls.attribute_map or {}).items() if {k, v} & names}
         out[model_type] = {"defaults": dict(sorted(defaults.items()))}
         if aliases:
             out[model_type]["aliases"] = dict(sorted(aliases.items()))
