@@ -1,7 +1,7 @@
 """Exact ranking: the memory of every legal plan, the step time of those that fit, the best kept."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from planner.request.request import Resolved
 from planner.rows import join, take
 from planner.rules import World
 from planner.space import Bound, enumerate_plans
-from planner.space.solve import fewest_recomputed, solvable, without_recompute
+from planner.space.solve import fewest_recomputed, layers_per_stage, solvable, without_recompute
 
 BLOCK = 16_384
 """Plans predicted at once: large enough to amortise NumPy's calls, small enough for the cache."""
@@ -87,34 +87,44 @@ def scores_of(prediction: Prediction) -> Scores:
     )
 
 
-def most_frugal(world: World, table: PlanTable) -> PlanTable:
-    """The same layouts with everything that saves activation memory switched on.
+def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable, Bools]]:
+    """The same layouts with everything that saves activation memory switched on, and where it may.
 
     One sequence per micro-batch, full recompute, partitioned checkpoints in host RAM, chunked
-    loss: no refinement of a row holds less GPU memory.
+    loss: no refinement of a row holds less GPU memory, with two exceptions that come second and
+    third. Checkpoints in host RAM may be what the host has no room for, and a stage of a single
+    layer holds its input beside what it recomputes.
     """
     n = len(table)
-    columns = {name: getattr(table, name) for name in table.__dataclass_fields__}
-    columns["micro_batch"] = np.ones(n, np.int64)
-    columns["grad_accum"] = np.maximum(1, world.training.global_batch // table.dp)
-    columns["recompute"] = np.full(n, int(Recompute.FULL))
     partitioned = (table.tp > 1) & (table.software == int(Software.MEGATRON_DEEPSPEED))
-    columns["partition_activations"] = partitioned
-    columns["cpu_checkpointing"] = partitioned
-    columns["chunked_loss"] = np.ones(n, np.bool_)
-    return PlanTable(**columns)
+    off = np.zeros(n, np.bool_)
+    least = replace(
+        table,
+        micro_batch=np.ones(n, np.int64),
+        grad_accum=np.maximum(1, world.training.global_batch // table.dp),
+        recompute=np.full(n, int(Recompute.FULL)),
+        partition_activations=partitioned,
+        cpu_checkpointing=partitioned,
+        chunked_loss=np.ones(n, np.bool_),
+    )
+    yield least, np.ones(n, np.bool_)
+    yield replace(least, cpu_checkpointing=off), partitioned
+    plain = np.full(n, int(Recompute.NONE))
+    kept = replace(least, cpu_checkpointing=off, partition_activations=off, recompute=plain)
+    yield kept, layers_per_stage(world, table) == 1
 
 
 def frugal_bound(resolved: Resolved) -> Bound:
-    """Refuses layouts whose most frugal refinement does not fit."""
-    world, search = resolved.world, resolved.search
+    """Refuses layouts of which not even the most frugal refinement fits."""
 
     def possible(table: PlanTable) -> Bools:
-        kept = [
-            acceptable(world, search, _held(world, part))
-            for part in blocks(most_frugal(world, table))
-        ]
-        return np.concatenate(kept) if kept else np.ones(0, np.bool_)
+        fits = np.zeros(len(table), np.bool_)
+        for variant, where in frugal_variants(resolved.world, table):
+            open_rows = np.flatnonzero(~fits & where)
+            for start in range(0, len(open_rows), BLOCK):
+                rows = open_rows[start : start + BLOCK]
+                fits[rows] = _acceptable(resolved, take(variant, rows))
+        return fits
 
     return possible
 

@@ -12,6 +12,7 @@ from planner.search.result import Change
 from planner.space.emptiness import has_plan
 
 MOST_NODES = 4096
+EVEN_ODDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ def _offload(resolved: Resolved) -> Iterator[_Trial]:
                 {"search": {"allow": {name: True}}},
                 replace(resolved, search=search),
             )
+
+
+def _risk(resolved: Resolved) -> Iterator[_Trial]:
+    if resolved.search.min_fits_probability > EVEN_ODDS:
+        search = resolved.search.model_copy(update={"min_fits_probability": EVEN_ODDS})
+        yield _Trial(
+            f"accept a plan that fits with probability {EVEN_ODDS} instead of "
+            f"{resolved.search.min_fits_probability}, and try it with a dry run first",
+            {"search": {"min_fits_probability": EVEN_ODDS}},
+            replace(resolved, search=search),
+        )
 
 
 def _lora(resolved: Resolved) -> Iterator[_Trial]:
@@ -115,7 +127,7 @@ def _shorter_sequence(resolved: Resolved) -> Change | None:
 def changes(resolved: Resolved) -> tuple[Change, ...]:
     """Every kind of change that helps, each at its smallest."""
     found = []
-    for trial in (*_offload(resolved), *_lora(resolved)):
+    for trial in (*_risk(resolved), *_offload(resolved), *_lora(resolved)):
         best = _best(trial.resolved)
         if best is not None:
             found.append(Change(f"{trial.what}; {_summary(best)}", trial.patch, best))

@@ -52,6 +52,8 @@ class NothingFits:
     """What the nearest one misses on the worst rank (or its host)."""
     late_days: float
     """Days that the quickest plan needs beyond the deadline; 0 where memory is what is missing."""
+    why: str
+    """What stands in the way of the nearest plan, in a sentence."""
     changes: tuple[Change, ...]
 
 

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from cost_model.plans import Plan, PlanTable
 from planner.baseline import RuleOfThumb
-from planner.candidate import Candidate, candidate
+from planner.candidate import GIB, Candidate, candidate
 from planner.explain import around, explain, explained, what_if
 from planner.ranking import Progress, evaluate, nearest, rank
 from planner.request.request import Resolved
@@ -81,7 +81,30 @@ def _nothing_fits(resolved: Resolved) -> NothingFits:
         return late
     table, missing = nearest(resolved, NEAREST)
     near = _candidates(resolved.world, table)
-    return NothingFits(near, float(missing[0]), 0.0, changes(resolved))
+    why = _obstacle(resolved, near[0])
+    return NothingFits(near, float(missing[0]), 0.0, why, changes(resolved))
+
+
+def _obstacle(resolved: Resolved, near: Candidate) -> str:
+    memory, options = near.memory, resolved.search
+    if memory.total_bytes + options.headroom_gib * GIB > memory.capacity_bytes:
+        missing = memory.total_bytes + options.headroom_gib * GIB - memory.capacity_bytes
+        name, size = max(memory.categories.items(), key=lambda item: item[1])
+        return (
+            f"The nearest plan misses {missing / GIB:.1f} GiB on stage {memory.peak_stage} at "
+            f"{memory.peak_phase}: it needs {memory.total_bytes / GIB:.1f} of "
+            f"{memory.capacity_bytes / GIB:.1f} GiB, {size / GIB:.1f} of them {name}."
+        )
+    if memory.host_bytes > memory.host_capacity_bytes:
+        return (
+            f"The nearest plan needs {memory.host_bytes / GIB:.0f} GiB of host RAM, and a node has "
+            f"{memory.host_capacity_bytes / GIB:.0f}."
+        )
+    return (
+        f"The nearest plan fits with a probability of {near.fits_probability:.2f} "
+        f"({memory.total_bytes / GIB:.1f} of {memory.capacity_bytes / GIB:.1f} GiB), and "
+        f"{options.min_fits_probability:.2f} is demanded."
+    )
 
 
 def _too_late(resolved: Resolved) -> NothingFits | None:
@@ -94,7 +117,9 @@ def _too_late(resolved: Resolved) -> NothingFits | None:
     quickest = _candidates(resolved.world, rank(unhurried).table)
     if not quickest or quickest[0].run is None:
         return None
-    return NothingFits(quickest, 0.0, quickest[0].run.days - deadline, changes(resolved))
+    late = quickest[0].run.days - deadline
+    why = f"The quickest plan needs {quickest[0].run.days:.3g} days, {late:.3g} over the deadline."
+    return NothingFits(quickest, 0.0, late, why, changes(resolved))
 
 
 @dataclass(frozen=True)

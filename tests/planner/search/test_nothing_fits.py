@@ -59,3 +59,24 @@ def test_offload_is_offered_where_it_was_forbidden(tight: SearchResult) -> None:
     assert tight.nothing_fits is not None
     patches = [c.patch for c in tight.nothing_fits.changes]
     assert {"search": {"allow": {"offload": True}}} in patches
+
+
+def test_what_stands_in_the_way_is_told_in_a_sentence(tight: SearchResult) -> None:
+    assert tight.nothing_fits is not None
+    assert "GiB on stage" in tight.nothing_fits.why
+
+
+def test_a_plan_that_only_fits_too_rarely_is_offered_with_its_risk() -> None:
+    """The best plan of the plain request is asked to fit more surely than it does."""
+    free = resolve("llama-2-13b", nodes=2, min_fits_probability=0.5, keep=400, seq_len=4096)
+    unsure = [c for c in search(free).candidates if c.fits_probability < 0.75]
+    assert unsure
+    plan = unsure[0].plan.model_dump(mode="json")
+    kept = ("software", "tp", "pp", "sp", "zero_stage", "recompute", "micro_batch", "nodes")
+    fixed = {name: plan[name] for name in kept} | {"recompute_layers": plan["recompute_layers"]}
+    fixed |= {n: plan[n] for n in ("offload_optimizer", "offload_param", "hpz", "chunked_loss")}
+    asked = resolve("llama-2-13b", nodes=2, seq_len=4096, min_fits_probability=0.99, fixed=fixed)
+    found = search(asked).nothing_fits
+    assert found is not None
+    assert "is demanded" in found.why
+    assert {"search": {"min_fits_probability": 0.5}} in [c.patch for c in found.changes]
