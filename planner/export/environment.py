@@ -43,7 +43,7 @@ def _pytorch(planned: Planned) -> Iterator[Variable]:
             "a time-out writes which collective each rank was in",
         )
         yield Variable(
-            "TORCH_NCCL_TRACE_BUFFER_SIZE",
+            "TORCH_FR_BUFFER_SIZE",
             "2000",
             "how many collectives the record above remembers",
         )

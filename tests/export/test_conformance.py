@@ -339,9 +339,9 @@ def test_the_train_job_is_the_typed_object(name: str, tmp_path: Path) -> None:
 
 def test_the_environment_sets_only_variables_that_something_reads() -> None:
     read = re.compile(
-        r"(NCCL_(DEBUG|IB_DISABLE)|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT|"
-        r"TRACE_BUFFER_SIZE)|PYTORCH_CUDA_ALLOC_CONF|DEEPSPEED_TIMEOUT|CUDA_DEVICE_MAX_CONNECTIONS|"
-        r"FI_PROVIDER|FI_EFA_USE_DEVICE_RDMA|OMP_NUM_THREADS)\Z"
+        r"(NCCL_(DEBUG|IB_DISABLE)|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT)|"
+        r"TORCH_FR_BUFFER_SIZE|PYTORCH_(CUDA_)?ALLOC_CONF|DEEPSPEED_TIMEOUT|"
+        r"CUDA_DEVICE_MAX_CONNECTIONS|FI_PROVIDER|FI_EFA_USE_DEVICE_RDMA|OMP_NUM_THREADS)\Z"
     )
     for name in PLANS:
         text = FORMATS["environment"](planned(name)).files["env.sh"]
