@@ -15,7 +15,7 @@ from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import AttentionKernel, Lora, TrainingSpec
 from tests.benchmarks.cases.fields import Fields, first_number, numbers, text, truth, whole
 from tests.benchmarks.rows.assumptions import Ledger, Skip
-from tests.benchmarks.rows.hardware import cluster_of
+from tests.benchmarks.rows.hardware import AMPLE_HOST_GIB, cluster_of
 from tests.benchmarks.rows.known import Geometry, known
 from tests.benchmarks.rows.raw import RawRow
 
@@ -24,9 +24,6 @@ LONG = 65_536
 
 LARGE = 30e9
 """Parameters from which the same holds without a pipeline."""
-
-AMPLE_HOST_GIB = 8192.0
-"""Where the case does not state its host RAM."""
 
 _CHECKPOINTS_BY_DEFAULT = r"hiyouga|llama-?factory|qwen|torchtune|axolotl|mosaicml|llm-foundry|neox"
 """Projects whose training recipes turn activation checkpointing on."""

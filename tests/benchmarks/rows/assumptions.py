@@ -20,6 +20,8 @@ RULES: dict[str, str] = {
     "learned_positions": "GPT and BERT learn one position vector per token of the sequence",
     # hardware
     "gpu_memory_from_name": "the largest memory sold under that GPU's name",
+    "ample_host_ram": "host RAM is in no column, and out of memory means the GPU's; benchmark runs"
+    " do not save either",
     "gpu_in_a_common_server": "a GPU without a machine of its own sits in a PCIe server",
     "gpus_per_node_8": "servers of data-centre GPUs have eight",
     "network_of_gpu": "the network its vendor's reference server has",

@@ -87,6 +87,9 @@ def _machine_name(gpu: str, memory: float | None, written: str, ledger: Ledger) 
     return by_memory[nearest]
 
 
+AMPLE_HOST_GIB = 8192.0
+"""More than any run needs."""
+
 _COMMON_SERVER = "a6000-box"
 """Eight slots of PCIe 4.0: where GPUs that no machine of the catalogue has are found."""
 
@@ -148,7 +151,8 @@ def cluster_of(raw: RawRow, gpus: int, ledger: Ledger) -> ClusterSpec:
     per_node = min(per_node, gpus)
     if gpus % per_node:
         raise Skip("ranks do not fill the nodes")
-    node = base.node.model_copy(update={"gpus_per_node": per_node})
+    ledger.assume("ample_host_ram")
+    node = base.node.model_copy(update={"gpus_per_node": per_node, "host_ram_gib": AMPLE_HOST_GIB})
     special = next((c for pattern, c in _GPU_OVERRIDES if re.search(pattern, gpu.lower())), None)
     if special is None and name == _COMMON_SERVER:
         special = _chip(gpu)
