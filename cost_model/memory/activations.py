@@ -99,11 +99,13 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
     sharded = np.zeros_like(on.tokens)
     scores = np.zeros_like(on.tokens)
     widest = np.zeros_like(on.tokens)
-    sub_layers = 0
+    inputs_kept = 0
+    parts = (layer.attention, layer.cross_attention, layer.mlp, layer.moe)
+    masks = 1 if layer.parallel_residual else sum(part is not None for part in parts)
     for attention in (layer.attention, layer.cross_attention):
         if attention is None:
             continue
-        sub_layers += 1
+        inputs_kept += 1
         sharded = sharded + _attention(attention, training, on)
         replicated = replicated + _latents(attention, element)
         if training.attention in ("eager", "fused_softmax"):
@@ -111,21 +113,23 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
             widest = np.maximum(widest, _score_transient(attention, training, on))
         width = attention.heads * (2 * attention.head_dim + 2 * attention.value_head_dim)
         widest = np.maximum(widest, element * width / on.tp)
+    # a frozen matrix needs no input for its gradient, unless an adapter reads it too
+    frozen = training.lora is not None and training.lora.targets == "attention"
     if layer.mlp is not None:
-        sub_layers += 1
-        tensors = on.gated_saved if layer.mlp.gated else on.plain_saved
+        inputs_kept += 0 if frozen else 1
+        tensors = (on.gated_saved if layer.mlp.gated else on.plain_saved) - (1 if frozen else 0)
         sharded = sharded + element * layer.mlp.intermediate * tensors / on.tp
         grads = 3.0 if layer.mlp.gated else 2.0
         widest = np.maximum(widest, element * layer.mlp.intermediate * grads / on.tp)
     if layer.moe is not None:
-        sub_layers += 1
+        inputs_kept += 1
         expert, expert_grads = _experts(layer.moe, hidden, element, on)
         sharded = sharded + expert
         widest = np.maximum(widest, expert_grads)
     shared = layer.parallel_residual and layer.norms < 2  # two norms make two inputs
-    inputs = element * hidden * (1 if shared else sub_layers) * on.inputs
+    inputs = element * hidden * (min(inputs_kept, 1) if shared else inputs_kept) * on.inputs
     if dropout:
-        replicated = replicated + hidden * (1 if layer.parallel_residual else sub_layers)
+        replicated = replicated + hidden * masks
     kept = on.tokens * (replicated * on.replicated + inputs + sharded)
     scores = on.tokens * scores
     return LayerBytes(

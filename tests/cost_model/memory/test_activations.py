@@ -132,3 +132,19 @@ def test_key_value_heads_are_not_split_below_one() -> None:
         kept[tp] = loss.categories["activations"]
     halved = 2 * (4096 + 4096) + 4 * 32 + 2 * 3 * 14336
     assert kept[8] - kept[16] == pytest.approx(4096 * 32 * halved / 16)
+
+
+def test_adapters_on_attention_alone_let_the_mlps_inputs_go() -> None:
+    """Frozen gate, up and down keep no input: one hidden and one intermediate tensor fewer."""
+    from cost_model.catalogue import model
+
+    kept = {}
+    for targets in ("attention", "all_linear"):
+        training = TrainingSpec(
+            seq_len=4096, global_batch=1, attention="flash2", lora={"rank": 8, "targets": targets}
+        )
+        found = detail(model("llama-2-7b"), dgx(), training, Plan(software="fsdp"))
+        loss = next(m for m in found.moments if m.moment == "loss")
+        kept[targets] = loss.categories["activations"]
+    fewer = 4096 * 32 * 2 * (4096 + 11008)
+    assert kept["all_linear"] - kept["attention"] == pytest.approx(fewer)
