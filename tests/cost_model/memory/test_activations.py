@@ -94,7 +94,7 @@ def test_figure_1_is_reproduced(
 
 
 def test_eager_scores_take_the_allocation_that_killed_a_run() -> None:
-    """ColossalAI issue 4537: 16 x 32 x 4096^2 x 4 bytes = 32.0 GiB of fp32 scores in one layer."""
+    """ColossalAI #4537: 16 x 32 x 4096^2 x 4 bytes = 32.0 GiB of fp32 scores in one layer."""
     model = gpt(4096, 1, 32)
     training = TrainingSpec(seq_len=4096, global_batch=16, precision="fp32", attention="eager")
     lean = training.model_copy(update={"attention": "flash2"})

@@ -16,7 +16,7 @@ def logits(plan: Plan, seq_len: int = 32768, name: str = "qwen2.5-7b") -> float:
 
 
 def test_fp32_logits_take_the_allocation_that_failed_whatever_dp_is() -> None:
-    """LLaMA-Factory issue 4141: 32768 x 152064 x 4 bytes = 19.9 GB; the loss holds 3.5 times that.
+    """LLaMA-Factory #4141: 32768 x 152064 x 4 bytes = 19.9 GB; the loss holds 3.5 times that.
 
     16-bit logits (2), the log-softmax (4), its gradient (4) and the gradient it was given (4).
     """

@@ -101,7 +101,7 @@ def test_the_engine_on_fake_tensors_agrees(
 
 
 def test_the_flat_fp32_gradient_is_the_allocation_that_failed() -> None:
-    """LLaMA-Factory issue 2959: 72.3e9 / 16 x 4 bytes = 16.83 GiB, beside Adam's temporaries."""
+    """LLaMA-Factory #2959: 72.3e9 / 16 x 4 bytes = 16.83 GiB, beside Adam's temporaries."""
     name, ranks = "qwen2.5-72b", 16
     found = detail(model(name), dgx(2), BF16, Plan(dp=ranks, zero_stage=2, nodes=2))
     step = next(m for m in found.moments if m.moment == "step").categories["step_transients"]
@@ -110,14 +110,14 @@ def test_the_flat_fp32_gradient_is_the_allocation_that_failed() -> None:
 
 
 def test_adams_temporary_is_the_allocation_that_failed() -> None:
-    """LLaMA-Factory issue 1221: 6.74e9 / 8 x 4 bytes = 3.14 GiB."""
+    """LLaMA-Factory #1221: 6.74e9 / 8 x 4 bytes = 3.14 GiB."""
     found = detail(model("llama-2-7b"), dgx(), BF16, Plan(dp=8, zero_stage=2))
     step = next(m for m in found.moments if m.moment == "step").categories["step_transients"]
     assert step / 2 / GIB == pytest.approx(3.14, abs=0.005)
 
 
 def test_the_flat_copy_at_start_is_the_allocation_that_failed() -> None:
-    """dllm issue 9: 8.0e9 x 2 bytes = 14.9 GiB beside the model's own 14.9."""
+    """dllm #9: 8.0e9 x 2 bytes = 14.9 GiB beside the model's own 14.9."""
     found = moments(Plan(dp=8, zero_stage=2), BF16, "llama-3.1-8b")
     assert found["init"] / 2 == pytest.approx(14.96, abs=0.06)
 
