@@ -82,10 +82,10 @@ def step_sigma(
 ) -> Floats:
     """Log-normal standard deviation of measured over predicted step time [plans].
 
-    By software, wider for a GPU type that was never fitted, and wider as the host rather than
-    the GPU sets the pace: host speed differs from machine to machine and is in no data sheet.
+    By software and architecture, wider for a GPU type that was never fitted, and wider as the host
+    rather than the GPU sets the pace: host speed differs from machine to machine and is in no data sheet.
     """
-    spreads = [known.spread.get(s.name.lower(), known.spread["default"]) for s in Software]
+    spreads = [known.spread_of(s, cluster.node.gpu) for s in Software]
     sure = known.knows(cluster.node.gpu)
     base = np.array([s.known if sure else s.unknown_gpu for s in spreads]).take(table.software)
     small = np.array([s.small for s in spreads]).take(table.software)

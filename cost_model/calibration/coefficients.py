@@ -94,7 +94,7 @@ class Coefficients(Frozen):
     networks: dict[str, LinkCoefficients]
     software: dict[str, SoftwareCoefficients]
     spread: dict[str, Spread]
-    """By software, 'default' for the rest."""
+    """By software and GPU architecture ('fsdp/hopper'), by software, 'default' for the rest."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """Where each group of figures comes from."""
 
@@ -118,6 +118,15 @@ class Coefficients(Frozen):
     def network(self, kind: str) -> LinkCoefficients:
         """Those of a kind of network between nodes."""
         return self.networks[kind]
+
+    def spread_of(self, software: Software, gpu: Gpu) -> Spread:
+        """How far runs of that software on such GPUs lie from the prediction."""
+        name = software.name.lower()
+        return (
+            self.spread.get(f"{name}/{gpu.generation}")
+            or self.spread.get(name)
+            or self.spread["default"]
+        )
 
     def of_software(self, software: Software) -> SoftwareCoefficients:
         """Those of one training software."""

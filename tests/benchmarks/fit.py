@@ -107,7 +107,9 @@ def _sigmas(
     share = _host_share(answers, pairs)
     out = np.zeros(len(pairs.rows))
     for place, i in enumerate(pairs.rows):
-        own = spreads.get(rows[i].plan.software.name.lower(), spreads["default"])
+        name = rows[i].plan.software.name.lower()
+        exact = f"{name}/{rows[i].cluster.node.gpu.generation}"
+        own = spreads.get(exact) or spreads.get(name) or spreads["default"]
         out[place] = math.hypot(own["known"], own["small"] * share[place])
     return out
 

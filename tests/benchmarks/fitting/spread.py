@@ -18,7 +18,7 @@ FEWEST = 12
 def time_spreads(
     rows: Sequence[Row], log_ratios: Floats, host_share: Floats
 ) -> dict[str, dict[str, float]]:
-    """By software, and 'default': known, unknown_gpu and small, as in Spread.
+    """By software, software and architecture, and 'default': the fields of Spread.
 
     log_ratios: of held-out predictions [rows]. host_share: of the predicted step that the host
     sets the pace [rows]. `known` is chosen so that 90 % of the rows whose step is set by the GPU
@@ -26,8 +26,9 @@ def time_spreads(
     """
     by_software: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
-        by_software[row.plan.software.name.lower()].append(i)
-        by_software["default"].append(i)
+        name = row.plan.software.name.lower()
+        for key in (name, f"{name}/{row.cluster.node.gpu.generation}", "default"):
+            by_software[key].append(i)
     found = {}
     for name, places in by_software.items():
         if len(places) < FEWEST and name != "default":
