@@ -83,7 +83,8 @@ def step_sigma(
     """Log-normal standard deviation of measured over predicted step time [plans].
 
     By software and architecture, wider for a GPU type that was never fitted, and wider as the host
-    rather than the GPU sets the pace: host speed differs from machine to machine and is in no data sheet.
+    rather than the GPU sets the pace: host speed differs from machine to machine and is in no data
+    sheet.
     """
     spreads = [known.spread_of(s, cluster.node.gpu) for s in Software]
     sure = known.knows(cluster.node.gpu)
