@@ -42,6 +42,8 @@ ONEBIT = frozenset(["onebitadam", "zerooneadam", "onebitlamb"])
 SCHEDULERS = frozenset(["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"])
 NVIDIA_DRIVER = FilePath("/dev/nvidiactl")
 LARGEST_TEXT = 1_000_000
+MOST_REPAIRS = 40
+"""Keys that the engine refuses and that are dropped one after another from the mended config."""
 
 
 def check(
@@ -355,7 +357,7 @@ def _settle(document: dict[str, Any], situation: Situation) -> dict[str, Any]:
         return document
     if any(document.get(k) == "auto" for k in engine.BATCH_KEYS):
         document = _concrete(document)
-    for _ in range(8):
+    for _ in range(MOST_REPAIRS):
         ranks = world or batch.fitting_world(document) or 1
         ranks = batch.engine_world(document, situation, ranks)
         refused = engine.refusal(document, ranks, situation.version, cuda=situation.cuda)

@@ -43,7 +43,7 @@ def _put(document: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
     """A config whose keys exist or nearly do, with any values."""
-    document: dict[str, Any] = {}
+    document: dict[str, Any] = {"train_batch_size": 8} if draw(st.integers(0, 3)) else {}
     for path in draw(st.lists(st.sampled_from(PATHS), min_size=1, max_size=8)):
         key = path[-1]
         if draw(st.integers(0, 9)) == 0:

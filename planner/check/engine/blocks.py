@@ -95,7 +95,8 @@ def flops_profiler(document: dict[str, Any]) -> None:
     try:
         clock | enabled
     except TypeError:
-        raise Refused("wall_clock_breakdown", "wall_clock_breakdown is true or false") from None
+        path = "wall_clock_breakdown" if not isinstance(clock, int) else "flops_profiler.enabled"
+        raise Refused(path, f"{path} is true or false") from None
 
 
 def autotuning(document: dict[str, Any]) -> None:
