@@ -118,7 +118,11 @@ def _text_tower(document: Fields, model_type: str) -> tuple[Fields, tuple[str, .
             nested = nested.sub("text_config")
         tower = Fields(_inherit(document, nested.data, model_type), nested.pointer)
     _refuse_tower(tower, model_type)
-    return tower, (f"only the text tower of {model_type or 'the model'} is counted",)
+    notes = [f"only the text tower of {model_type or 'the model'} is counted"]
+    outer, inner = (fields.value("tie_word_embeddings") for fields in (document, tower))
+    if isinstance(outer, bool) and outer != inner:
+        notes.append("on tied embeddings the text tower is believed, not the outer config")
+    return tower, tuple(notes)
 
 
 def _inherit(document: Fields, text: Mapping[str, object], model_type: str) -> Mapping[str, object]:

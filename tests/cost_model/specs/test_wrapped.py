@@ -66,6 +66,17 @@ def test_the_text_tower_is_counted_as_it_stands_in_the_whole(model_type: str, ti
     assert f"only the text tower of {model_type} is counted" in spec.notes
 
 
+def test_where_tower_and_outer_config_differ_on_tying_the_tower_is_believed() -> None:
+    config = {
+        "model_type": "llava",
+        "text_config": tower("llama", "llama", tie_word_embeddings=False),
+        "tie_word_embeddings": True,
+    }
+    spec = from_config(config)
+    assert not spec.tied_embeddings
+    assert any("text tower is believed" in note for note in spec.notes)
+
+
 def test_a_whole_model_without_its_tower_is_refused() -> None:
     with pytest.raises(SpecError, match="fields of the text tower") as caught:
         from_config({"model_type": "llava", "vision_config": {}})
