@@ -13,6 +13,8 @@ Z90 = 1.6449
 """Standard normal quantile of 95 %."""
 FEWEST = 12
 """Rows from which a spread of their own is taken."""
+FEWEST_OF_SOFTWARE = 40
+"""The same for a software over all its GPUs, among which some were never measured."""
 
 
 def time_spreads(
@@ -31,14 +33,15 @@ def time_spreads(
             by_software[key].append(i)
     found = {}
     for name, places in by_software.items():
-        if len(places) < FEWEST and name != "default":
+        fewest = FEWEST if "/" in name else FEWEST_OF_SOFTWARE
+        if len(places) < fewest and name != "default":
             continue
         at = np.array(places)
         known, small = _two(np.abs(log_ratios[at]), host_share[at])
         found[name] = {
             "known": round(known, 3),
             "unknown_gpu": round(1.6 * known, 3),
-            "small": round(small, 3),
+            "small": max(0.01, round(small, 3)),
         }
     return found
 
