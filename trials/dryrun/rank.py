@@ -7,6 +7,7 @@ import torch
 from trials.dryrun.classify import Classifier
 from trials.dryrun.device import NAME
 from trials.dryrun.engine import fake_tensors, join_fake_world
+from trials.dryrun.experts import expert_capacity, tell_capacity
 from trials.dryrun.result import DryRunTask, Moment, RankResult
 from trials.dryrun.states import tag_states
 from trials.dryrun.tracker import LiveBytes
@@ -26,6 +27,8 @@ def run_rank(task: DryRunTask) -> RankResult:
     classify = Classifier(task.model, task.plan)
     live = LiveBytes(classify)
     accelerator.live_bytes = lambda: live.now[NAME]
+    if task.model.is_moe:
+        tell_capacity(live, expert_capacity(task.model, task.training, task.plan))
     with fake_tensors(), live:
         trainer = build(task, mesh, mpu)
         tag_states(live, trainer.engine)

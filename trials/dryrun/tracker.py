@@ -51,6 +51,8 @@ class LiveBytes(TorchDispatchMode):
         self.phase = "init/none/0"
         self.category = "working"
         self.classify = classify
+        self.integer = 0
+        """What `.item()` of an integer tensor gives; set where the engine reads a size so."""
         self._resize = torch.UntypedStorage.resize_
 
     def __enter__(self) -> "LiveBytes":
@@ -71,7 +73,7 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        canned = _canned(func, args)
+        canned = _canned(func, args, self.integer)
         if canned is not None:
             return canned[0]
         if (
@@ -159,13 +161,13 @@ def _rounded(n_bytes: int) -> int:
     return -(-n_bytes // ROUNDING) * ROUNDING
 
 
-def _canned(func: Any, args: Any) -> tuple[Any] | None:
+def _canned(func: Any, args: Any, integer: int) -> tuple[Any] | None:
     """A value for operations whose result depends on data, which fake tensors do not have."""
     if func is torch.ops.aten._local_scalar_dense.default:
         dtype = args[0].dtype
         if dtype is torch.bool:
             return (False,)
-        return (1.0 if dtype.is_floating_point else 0,)
+        return (1.0 if dtype.is_floating_point else integer,)
     if func is torch.ops.aten.equal.default:
         return (True,)
     return None

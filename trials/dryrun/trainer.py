@@ -193,6 +193,8 @@ def _pipeline(task: DryRunTask, mesh: Mesh, config: dict[str, Any]) -> PipelineT
     plan = task.plan
     spec = Build.of_plan(task.model, task.training, plan, mesh)
     keep_in_place(PipelineModule)
+    # Partitioned activations travel with their shapes as values, which nobody sends here.
+    config.setdefault("pipeline", {}).update(pipe_partitioned=False, grad_partitioned=False)
     topology = PipeModelDataParallelTopology(num_pp=plan.pp, num_mp=plan.tp, num_dp=plan.dp)
     with default_dtype(DTYPES[task.training.precision]), torch.device(DEVICE):
         module = pipeline_module(spec, topology, seed=None)

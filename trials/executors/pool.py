@@ -53,6 +53,7 @@ def _fork_supervisor(folder: Path, server: socket.socket) -> int:
         code = 1
         try:
             server.close()
+            os.close(write)  # whoever waits for this id must see the pipe's end
             os.setpgid(0, 0)
             from trials.executors.supervise import start_forked, supervise
 

@@ -1,0 +1,125 @@
+"""What every executor must do, tried on each of them for real."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trials.conftest import finish, make_trial
+from tests.trials.slurm_cluster import SlurmCluster, missing
+from trials.executors.local import LocalExecutor
+from trials.executors.protocol import Executor, State
+from trials.executors.slurm import SlurmExecutor, SlurmSettings
+from trials.preflight import Refused
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmExecutor]:
+    lacking = missing()
+    if lacking or os.geteuid() != 0:
+        pytest.skip(f"Slurm is not installed here: {', '.join(lacking) or 'not root'}")
+    folder = Path(f"/tmp/mw-slurm-{os.getpid()}")  # a socket's path must be short
+    cluster = SlurmCluster(folder)
+    try:
+        cluster.start()
+        yield SlurmExecutor(
+            SlurmSettings(
+                root=tmp_path_factory.mktemp("slurm"),
+                nodes=2,
+                ranks_per_node=2,
+                partition="gpu",
+                environment={**cluster.environment, "MASTER_ADDR": "127.0.0.1"},
+            )
+        )
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.real)])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    found: Executor = request.getfixturevalue(request.param)
+    return found
+
+
+def unique(name: str) -> str:
+    return f"{name}-{time.monotonic_ns()}"
+
+
+@pytest.mark.slow
+def test_a_trial_runs_once_however_often_it_is_submitted(executor: Executor) -> None:
+    trial = make_trial(unique("twice"), dp=2, zero_stage=1)
+    executor.submit(trial)
+    executor.submit(trial)
+    result = finish(executor, trial.trial_id)
+    executor.submit(trial)
+    assert executor.state(trial.trial_id) is State.ENDED
+    assert result.outcome.kind == "ok", result.outcome.message
+    assert len(result.ranks) == 2
+    assert result.step_seconds is not None
+    assert executor.result(trial.trial_id) == result
+
+
+@pytest.mark.slow
+def test_a_cancelled_trial_ends_with_a_result_that_says_so(executor: Executor) -> None:
+    trial = make_trial(unique("cancelled"), trial={"steps": 100_000}, dp=2)
+    executor.submit(trial)
+    until = time.monotonic() + 60
+    while executor.state(trial.trial_id) is not State.RUNNING and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    executor.cancel(trial.trial_id)
+    assert finish(executor, trial.trial_id).outcome.kind == "cancelled"
+
+
+@pytest.mark.slow
+def test_a_config_that_the_engine_refuses_is_an_outcome_with_its_message(
+    executor: Executor,
+) -> None:
+    good = make_trial(unique("refused"), dp=2, zero_stage=1)
+    config = good.ds_config | {"zero_optimization": {"stage": 1, "no_such_key": True}}
+    bad = good.model_copy(update={"ds_config": config})
+    executor.submit(bad)
+    outcome = finish(executor, bad.trial_id).outcome
+    assert outcome.kind == "refused", outcome
+    assert "no_such_key" in outcome.message
+
+
+def test_a_plan_larger_than_the_executor_is_refused_before_launch(executor: Executor) -> None:
+    trial = make_trial(unique("large"), dp=4, tp=2, zero_stage=1)
+    with pytest.raises(Refused, match="8 ranks"):
+        executor.submit(trial)
+    assert executor.state(trial.trial_id) is State.UNKNOWN
+
+
+def test_a_trial_that_was_never_submitted_is_unknown(executor: Executor) -> None:
+    assert executor.state("never-submitted") is State.UNKNOWN
+    assert executor.result("never-submitted") is None
+
+
+@pytest.mark.slow
+def test_a_killed_rank_leaves_an_outcome_and_no_process(local: LocalExecutor) -> None:
+    trial = make_trial(unique("killed"), trial={"steps": 100_000}, dp=2)
+    local.submit(trial)
+    folder = local.root / trial.trial_id
+    until = time.monotonic() + 60
+    while not (folder / "phase-1").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    time.sleep(1.0)
+    os.kill(ranks_of(folder)[0], 9)
+    result = finish(local, trial.trial_id)
+    assert result.outcome.kind == "out_of_host_memory", result.outcome
+    assert ranks_of(folder) == []
+
+
+def ranks_of(folder: Path) -> list[int]:
+    """Processes whose standard output is a rank's log of this trial."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(folder / "log-") in os.readlink(entry / "fd" / "1"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
