@@ -149,6 +149,7 @@ TINY: Mapping[str, tuple[Mapping[str, Any], Mapping[str, list[Any]]]] = {
             "hidden_size_per_layer_input": 14,
             "vocab_size_per_layer_input": 77,
             "altup_num_inputs": 3,
+            "num_kv_shared_layers": 2,
             "laurel_rank": 5,
             "layer_types": ["sliding_attention", "full_attention"] * 2,
         },
