@@ -14,7 +14,7 @@ from tests.benchmarks.scores import Pairs, memory_pairs, time_pairs
 
 HERE = Path(__file__).parent
 
-MEAN_ERROR = 0.20
+MEAN_ERROR = 0.15
 """Mean absolute error of step time that the whole table may have."""
 WORST_SOURCE = {
     "megatron_sc21": 0.08,
