@@ -82,8 +82,11 @@ class _Growing:
     def cross(self, name: str, values: Ints) -> None:
         """Every row with every value."""
         count = len(values)
-        columns = {n: np.repeat(column, count) for n, column in self.columns.items()}
-        columns[name] = np.tile(values.astype(_dtype(name)), self.length)
+        typed = values.astype(_dtype(name))
+        columns = dict(self.columns)
+        if count != 1:
+            columns = {n: np.repeat(column, count) for n, column in columns.items()}
+        columns[name] = np.tile(typed, self.length)
         self._change(columns, self.length * count)
         self.known.add(name)
         self._derive()

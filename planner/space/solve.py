@@ -12,7 +12,7 @@ Accept = Callable[[PlanTable], Bools]
 """Whether each plan fits [plans]."""
 
 
-AT_ONCE = 4_096
+AT_ONCE = 8_192
 """Rows of one call up to which the calls themselves cost more than the rows."""
 
 
@@ -30,12 +30,7 @@ def solvable(world: World, table: PlanTable) -> PlanTable:
 
 def without_recompute(table: PlanTable) -> PlanTable:
     """The same plans with every layer kept: faster than with any layer recomputed."""
-    return replace(
-        table,
-        recompute=np.full(len(table), int(Recompute.NONE)),
-        partition_activations=np.zeros(len(table), np.bool_),
-        cpu_checkpointing=np.zeros(len(table), np.bool_),
-    )
+    return _recomputing(table, np.zeros(len(table), np.int64))
 
 
 def fewest_recomputed(world: World, table: PlanTable, accept: Accept) -> PlanTable:
@@ -47,12 +42,21 @@ def fewest_recomputed(world: World, table: PlanTable, accept: Accept) -> PlanTab
     """
     if not len(table):
         return table
-    rows = table.take(np.flatnonzero(~accept(without_recompute(table))))
-    if not len(rows):
-        return rows
-    high = _first_fitting(world, rows, accept)
-    fewer = np.flatnonzero(high < layers_per_stage(world, rows))
-    return replace(rows, recompute_layers=high).take(fewer)
+    layers = _first_fitting(world, table, accept)
+    some = np.flatnonzero((layers > 0) & (layers < layers_per_stage(world, table)))
+    return replace(table, recompute_layers=layers).take(some)
+
+
+def _recomputing(table: PlanTable, layers: Ints) -> PlanTable:
+    """The plans with so many layers recomputed; none is no recompute at all."""
+    any_layer = layers > 0
+    return replace(
+        table,
+        recompute=np.where(any_layer, table.recompute, int(Recompute.NONE)),
+        recompute_layers=np.where(any_layer, layers, -1),
+        partition_activations=table.partition_activations & any_layer,
+        cpu_checkpointing=table.cpu_checkpointing & any_layer,
+    )
 
 
 def _first_fitting(world: World, rows: PlanTable, accept: Accept) -> Ints:
@@ -61,15 +65,15 @@ def _first_fitting(world: World, rows: PlanTable, accept: Accept) -> Ints:
     Cuts the interval of every plan at several points at once: a call on few rows costs as much as
     one on thousands.
     """
-    low = np.zeros(len(rows), np.int64)  # does not fit
+    low = np.full(len(rows), -1)  # does not fit
     high = layers_per_stage(world, rows)  # fits
-    points = int(np.clip(AT_ONCE // len(rows), 1, high.max()))
+    points = int(np.clip(AT_ONCE // len(rows), 1, high.max() + 1))
     cuts = np.arange(1, points + 1)
     while (high - low > 1).any():
         tried = low[:, None] + np.maximum(1, (high - low)[:, None] * cuts // (points + 1))
-        tried = np.minimum(tried, np.maximum(high, 2)[:, None] - 1)
+        tried = np.minimum(tried, high[:, None] - 1)
         every = rows.take(np.repeat(np.arange(len(rows)), points))
-        fits = accept(replace(every, recompute_layers=tried.ravel())).reshape(tried.shape)
+        fits = accept(_recomputing(every, tried.ravel())).reshape(tried.shape)
         undecided = (high - low > 1)[:, None]
         high = np.where(undecided & fits, tried, high[:, None]).min(axis=1)
         low = np.where(undecided & ~fits, tried, low[:, None]).max(axis=1)
