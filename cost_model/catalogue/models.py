@@ -22,9 +22,20 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted(_table()))
 
 
+@cache
+def _repositories() -> dict[str, str]:
+    """The preset of each repository that a source names, such as meta-llama/Llama-2-7b-hf."""
+    found = {}
+    for name, entry in _table().items():
+        repository = str(entry["source"]).removeprefix("config.json of ").lower()
+        found[repository] = name
+    return found
+
+
 def _pick(name: str) -> dict[str, Any]:
+    key = name.lower()
     try:
-        return _table()[name.lower()]
+        return _table()[_repositories().get(key, key)]
     except KeyError:
         known = ", ".join(model_names())
         raise KeyError(f"no model named {name!r}; known: {known}") from None
@@ -42,5 +53,8 @@ def model_source(name: str) -> str:
 
 @cache
 def model(name: str) -> ModelSpec:
-    """The model of that name; KeyError names the known ones."""
+    """The model of that name, or of the repository it was published in.
+
+    KeyError names the known ones.
+    """
     return from_config(model_config(name)).model_copy(update={"name": name.lower()})

@@ -105,6 +105,10 @@ def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
         model("llama-9")
 
 
+def test_a_preset_answers_to_the_repository_it_was_published_in() -> None:
+    assert model("meta-llama/Llama-2-7b-hf").params == model("llama-2-7b").params
+
+
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_a_preset_has_the_published_number_of_parameters(name: str) -> None:
     assert model(name).params == KNOWN[name]
