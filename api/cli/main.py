@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from api.cli import catalogue, check, export, plan, predict, serve
+from api.cli import catalogue, check, export, plan, predict, serve, trials
 from api.cli.errors import shown
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app.command("plan")(shown(plan.plan))
 app.command("predict")(shown(predict.predict))
 app.command("export")(shown(export.export))
 app.command("check")(shown(check.check))
+app.command("dry-run")(shown(trials.dry_run))
+app.command("trial")(shown(trials.trial))
 app.command("serve")(shown(serve.serve))
 app.command("models")(shown(catalogue.models))
 app.command("hardware")(shown(catalogue.hardware))

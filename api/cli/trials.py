@@ -1,6 +1,8 @@
-"""meshwright dry-run: the real engine on fake tensors. Torch is loaded in a child process only."""
+"""meshwright dry-run and trial: the real engine. Torch is loaded in child processes only."""
 
 import json
+import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -32,8 +34,7 @@ def dry_run(
     from trials.dryrun.run import dry_run as run
 
     if not {"global_batch", "global_batch_tokens"} & request["training"].keys():
-        # A step's memory depends on accumulation alone: one micro-batch unless it is asked for.
-        plan = (plan or Plan()).model_copy(update={"grad_accum": (plan or Plan()).grad_accum})
+        # Memory depends on accumulation alone: one micro-batch unless more is asked for.
         request["training"]["global_batch"] = 1
     resolved = PredictRequest.parse(request | {"plan": plan or Plan()}).resolve()
     chosen = completed(plan or Plan(), resolved)
@@ -54,6 +55,64 @@ def dry_run(
         typer.echo(json.dumps(found, indent=2))
         return
     _print(found)
+
+
+@takes_request
+@takes_plan
+def trial(
+    *,
+    request: dict[str, Any],
+    plan: Plan | None,
+    name: Annotated[str, typer.Option(help="Id of the trial; a second run of it is not started.")],
+    root: Annotated[Path, typer.Option(help="Folder of all trials.")] = Path("trials-data"),
+    steps: Annotated[int, typer.Option(help="Measured steps.")] = 5,
+    cold: Annotated[bool, typer.Option(help="Fresh interpreters; needed for GPUs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train the plan for a few steps on this machine and print what was measured."""
+    from planner.export import ds_config
+    from trials.executors.local import LocalExecutor
+    from trials.executors.protocol import State
+    from trials.preflight import Refused
+    from trials.trial_file import TrialFile
+
+    resolved = PredictRequest.parse(request | {"plan": plan or Plan()}).resolve()
+    chosen = completed(plan or Plan(), resolved)
+    config = ds_config(resolved.model, resolved.cluster, resolved.training, chosen)
+    executor = LocalExecutor(root.resolve(), ranks=chosen.world_size, warm=not cold)
+    try:
+        executor.submit(
+            TrialFile(
+                trial_id=name,
+                model=resolved.model,
+                training=resolved.training,
+                plan=chosen,
+                ds_config=config,
+                steps=steps,
+                device="auto" if cold else "cpu",
+            )
+        )
+    except Refused as refused:
+        typer.echo(f"refused: {refused}", err=True)
+        raise typer.Exit(1) from None
+    try:
+        while executor.state(name) is not State.ENDED:
+            time.sleep(0.05)
+    finally:
+        executor.close()
+    result = executor.result(name)
+    if result is None:
+        raise typer.Exit(1)
+    if as_json:
+        typer.echo(result.model_dump_json(indent=2))
+    else:
+        typer.echo(f"{result.outcome.kind} {result.outcome.message}".strip())
+        for finding in result.findings:
+            typer.echo(f"finding: {finding.name}: {finding.message}")
+        if result.step_seconds is not None:
+            typer.echo(f"step {result.step_seconds:.4f} s, loss {result.losses[-1]:.4f}")
+    if result.outcome.kind != "ok":
+        raise typer.Exit(1)
 
 
 def _print(found: dict[str, Any]) -> None:

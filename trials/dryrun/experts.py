@@ -9,8 +9,6 @@ from cost_model.plans import Plan
 from cost_model.specs import ModelSpec, TrainingSpec
 from trials.dryrun.tracker import LiveBytes
 
-GATES = ("top1gating", "top2gating", "topkgating")
-
 
 def expert_capacity(model: ModelSpec, training: TrainingSpec, plan: Plan) -> int:
     """Tokens that one expert takes of this rank's micro-batch.
@@ -25,17 +23,16 @@ def expert_capacity(model: ModelSpec, training: TrainingSpec, plan: Plan) -> int
 
 
 def tell_capacity(live: LiveBytes, capacity: int) -> None:
-    """Inside the gates every integer that is read is the capacity."""
-    module = importlib.import_module("deepspeed.moe.sharded_moe")
-    for name in GATES:
-        setattr(module, name, _told(getattr(module, name), live, capacity))
+    """Inside the layer every integer that is read off a tensor is the capacity."""
+    layer = importlib.import_module("deepspeed.moe.sharded_moe").MOELayer
+    layer.forward = _told(layer.forward, live, capacity)
 
 
-def _told(gate: Callable[..., Any], live: LiveBytes, capacity: int) -> Callable[..., Any]:
+def _told(forward: Callable[..., Any], live: LiveBytes, capacity: int) -> Callable[..., Any]:
     def told(*args: Any, **kwargs: Any) -> Any:
         live.integer = capacity
         try:
-            return gate(*args, **kwargs)
+            return forward(*args, **kwargs)
         finally:
             live.integer = 0
 

@@ -1,0 +1,73 @@
+"""The dry run's bytes against arithmetic on the parameters, and what it does with bad input."""
+
+import subprocess
+import sys
+
+import pytest
+
+from cost_model.catalogue import cluster
+from cost_model.plans import Plan
+from cost_model.specs import TrainingSpec
+from tests.trials.models import decoder
+from trials.dryrun.result import DryRunFailure, RankResult
+from trials.dryrun.run import dry_run
+
+MODEL = decoder(hidden=512, layers=4, heads=8, kv_heads=8, width=1408, vocab=32000)
+TRAINING = TrainingSpec(seq_len=512, global_batch=8)
+SLACK = 0.01
+
+
+def run(**plan: object) -> RankResult:
+    chosen = Plan.model_validate({"dp": 8, "reduce_bucket": 1_000_000} | plan)
+    return dry_run(MODEL, cluster("dgx-a100-80g", 1), TRAINING, chosen).worst
+
+
+@pytest.mark.slow
+def test_zero_2_holds_two_bytes_a_parameter_and_twelve_over_the_ranks() -> None:
+    found = run(zero_stage=2)
+    assert found.parameters == MODEL.params
+    assert found.steady_bytes == pytest.approx((2 + 12 / 8) * MODEL.params, rel=SLACK)
+
+
+@pytest.mark.slow
+def test_an_offloaded_optimizer_is_in_host_memory_and_not_on_the_gpu() -> None:
+    found = run(zero_stage=2, offload_optimizer="cpu")
+    assert found.steady_bytes == pytest.approx(2 * MODEL.params, rel=SLACK)
+    host = max(m.total_bytes for m in found.host)
+    assert host >= 12 / 8 * MODEL.params
+
+
+@pytest.mark.slow
+def test_recompute_of_everything_keeps_less_than_none() -> None:
+    kept = {rc: run(zero_stage=2, recompute=rc).phase_peak("forward") for rc in ("none", "full")}
+    assert kept["full"] < kept["none"]
+
+
+@pytest.mark.slow
+def test_a_config_that_the_engine_refuses_says_what_it_refused() -> None:
+    config = {"train_batch_size": 8, "zero_optimization": {"stage": 2, "no_such_key": 1}}
+    with pytest.raises(DryRunFailure, match="no_such_key") as failure:
+        dry_run(
+            MODEL,
+            cluster("dgx-a100-80g", 1),
+            TRAINING,
+            Plan(dp=8, zero_stage=2),
+            config=config,
+        )
+    assert failure.value.kind == "refused"
+
+
+@pytest.mark.slow
+def test_a_time_limit_ends_the_child() -> None:
+    with pytest.raises(DryRunFailure) as failure:
+        dry_run(MODEL, cluster("dgx-a100-80g", 1), TRAINING, Plan(dp=8), time_limit_s=0.2)
+    assert failure.value.kind == "timeout"
+
+
+def test_what_the_service_imports_of_trials_loads_no_torch() -> None:
+    code = (
+        "import sys, trials.dryrun.run, trials.executors.local, trials.executors.slurm, "
+        "trials.result, trials.microbatch, api.cli.main; "
+        "sys.exit('torch' in sys.modules or 'deepspeed' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
