@@ -196,7 +196,8 @@ def _options(plan: Plan, world: _World) -> list[tuple[str, Plan]]:
         if refused(changed) <= already:
             out.append((text, changed))
 
-    option("activation checkpointing in the model", recompute=Recompute.FULL)
+    if plan.recompute == Recompute.NONE:
+        option("activation checkpointing in the model", recompute=Recompute.FULL)
     for stage in range(plan.zero_stage + 1, 4):
         option(f"zero_optimization.stage {stage}", zero_stage=stage)
     if plan.offload_optimizer == Offload.NONE and plan.zero_stage >= 1:

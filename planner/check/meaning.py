@@ -56,7 +56,9 @@ def meaning(document: dict[str, Any], situation: Situation, seq_len: int | None)
     precision = _precision(document, situation, assumed)
     optimizer = OPTIMIZERS.get(str(edit.get(document, ("optimizer", "type"), "adamw")).lower())
     per_node = situation.cluster.node.gpus_per_node if situation.cluster else world
-    assumed.append("no activation checkpointing")
+    recompute = _recompute(situation)
+    if recompute == Recompute.NONE:
+        assumed.append("no activation checkpointing (--fact recompute=true says there is)")
     plan = Plan(
         software=_software(situation),
         nodes=max(1, -(-world // per_node)),
@@ -70,7 +72,7 @@ def meaning(document: dict[str, Any], situation: Situation, seq_len: int | None)
         quantized_gradients=stage == 3 and _on(document, "zero_quantized_gradients"),
         micro_batch=micro,
         grad_accum=steps,
-        recompute=Recompute.NONE,
+        recompute=recompute,
         overlap_comm=_overlap(document, stage),
         **_offloads(document, stage),
         **_buckets(document, model, situation),
@@ -83,6 +85,14 @@ def meaning(document: dict[str, Any], situation: Situation, seq_len: int | None)
         fp32_master=not edit.get(document, (precision, f"{precision}_master_weights_and_grads")),
     )
     return Meaning(plan, training, tuple(assumed))
+
+
+def _recompute(situation: Situation) -> Recompute:
+    """Full where the facts or TrainingArguments say so: no ds_config switches it on."""
+    told = situation.facts.get("recompute")
+    if told is None:
+        told = (situation.trainer or {}).get("gradient_checkpointing")
+    return Recompute.FULL if told and told != "none" else Recompute.NONE
 
 
 def _software(situation: Situation) -> Software:

@@ -83,6 +83,8 @@ FACT_NAMES: dict[str, str] = {
     "mp_saved": "tp_saved",
     "mp_now": "tp_now",
     "ckpt": "recompute",
+    "recompute": "recompute",
+    "gradient_checkpointing": "recompute",
     "client_optimizer": "client_optimizer",
     "wsl": "wsl",
 }

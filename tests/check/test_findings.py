@@ -341,3 +341,14 @@ def test_where_it_does_not_fit_the_phase_and_the_missing_bytes_are_told() -> Non
     over = next(f for f in report.findings if f.code == "memory-overflow")
     assert "are missing; it dies in" in over.reason
     assert report.has_error
+
+
+def test_recompute_that_the_run_has_counts_in_the_memory() -> None:
+    config = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+              "zero_optimization": {"stage": 3}}  # fmt: skip
+    known: dict[str, Any] = {
+        "model": catalogue.model("llama-2-70b"),
+        "cluster": catalogue.cluster("dgx-a100-80g", 8),
+    }
+    assert "memory-overflow" in _codes(_check(config, **known))
+    assert "memory-overflow" not in _codes(_check(config, **known, facts={"recompute": True}))
