@@ -19,6 +19,14 @@ _FUSED[[Software.MEGATRON_DEEPSPEED, Software.MEGATRON]] = True
 """Megatron-LM's JIT fuses bias, dropout and residual into one kernel, and bias and activation
 into another (arXiv 2104.04473, section 4.2)."""
 
+_NORM_FORWARD = {"layernorm": (3.0, 3.0), "rmsnorm": (2.5, 20.0)}
+_NORM_BACKWARD = {"layernorm": (10.0, 10.0), "rmsnorm": (6.0, 42.0)}
+"""Passes of one norm, fused and not. A layer norm is always one kernel; its backward pass reduces
+two gradients over all tokens, about ten passes (Mist's published profiles, EuroSys 2025: 101 and
+366 us for 40 MiB on A100). An RMS norm has one gradient to reduce. Written in PyTorch it casts to
+fp32, squares, averages, scales, casts back and scales again: 36 bytes an element forward and 82
+backward, reads and writes counted operator by operator."""
+
 
 @dataclass(frozen=True)
 class Passes:
@@ -42,13 +50,7 @@ class Passes:
 def passes(
     model: ModelSpec, layer: Layer, training: TrainingSpec, software: Ints, compiled: Bools
 ) -> Passes:
-    """Passes of one layer under each shape's software.
-
-    A fused norm reads and writes once, at two thirds of a plain kernel's rate; its backward pass
-    reduces the scale's gradient over all tokens, and costs about ten passes (Mist's published
-    profiles, EuroSys 2025: 101 and 366 us for 40 MiB on A100). An RMSNorm written in PyTorch
-    casts to fp32, squares, averages, scales twice: 18 passes.
-    """
+    """Passes of one layer under each shape's software."""
     fused = _FUSED[software] | compiled
     fused_norm = fused & (model.norm == "layernorm") | training.fused_norm | compiled
     if model.norm == "layernorm":
@@ -65,8 +67,8 @@ def passes(
     score_operators = {"eager": 9.0, "fused_softmax": 4.0}.get(training.attention, 1.0)
     score_operators += 1.0 if dropout and training.attention in ("eager", "fused_softmax") else 0.0
     return Passes(
-        norm_forward=norms * np.where(fused_norm, 3.0, 18.0),
-        norm_backward=norms * np.where(fused_norm, 10.0, 26.0),
+        norm_forward=norms * np.where(fused_norm, *_NORM_FORWARD[model.norm]),
+        norm_backward=norms * np.where(fused_norm, *_NORM_BACKWARD[model.norm]),
         residual_forward=sublayers * np.where(fused, residual, loose_residual),
         residual_backward=sublayers * np.where(fused, residual, loose_residual),
         activation_forward=np.where(fused, 3.0 if gated else 2.0, 5.0 if gated else 4.0),

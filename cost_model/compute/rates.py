@@ -39,9 +39,11 @@ class Rates:
     def of(cls, gpu: Gpu, training: TrainingSpec, coefficients: Coefficients) -> "Rates":
         """The rates of a GPU under its fitted coefficients."""
         own = coefficients.gpu(gpu)
-        peak = gpu.peak_flops(training.precision)
+        # TF32 is a switch of the whole framework; fp8 is a property of the linear layers
+        tf32 = training.matmul_precision == "tf32" and gpu.tf32_tflops is not None
+        peak = gpu.peak_flops("tf32" if tf32 else training.precision)
         linear = gpu.peak_flops(training.matmul_precision or training.precision)
-        fp32 = training.precision == "fp32"
+        fp32 = training.precision == "fp32" and not tf32
         fp8 = training.matmul_precision == "fp8" and gpu.fp8_tflops is not None
         return cls(
             peak_flops=peak,
