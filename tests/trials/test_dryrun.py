@@ -32,7 +32,9 @@ def test_zero_2_holds_two_bytes_a_parameter_and_twelve_over_the_ranks() -> None:
 @pytest.mark.slow
 def test_an_offloaded_optimizer_is_in_host_memory_and_not_on_the_gpu() -> None:
     found = run(zero_stage=2, offload_optimizer="cpu")
-    assert found.steady_bytes == pytest.approx(2 * MODEL.params, rel=SLACK)
+    # The engine keeps one gradient of the largest parameter, the token table, to copy from.
+    staging = 2 * MODEL.vocab * MODEL.hidden
+    assert found.steady_bytes == pytest.approx(2 * MODEL.params + staging, rel=SLACK)
     host = max(m.total_bytes for m in found.host)
     assert host >= 12 / 8 * MODEL.params
 

@@ -24,6 +24,7 @@ GRADIENTS = (
     "all_grad_tensors",
     "accumulated_grads_in_cpu",
     "temp_grad_buffer_for_cpu_offload",
+    "temp_grad_buffer_for_gpu_offload",
 )
 PARAMETERS = (
     "fp16_groups_flat",
