@@ -1,6 +1,7 @@
 """What every executor must do, tried on each of them for real."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmExecutor]:
         )
     finally:
         cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["local", pytest.param("slurm", marks=pytest.mark.real)])
