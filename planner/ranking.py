@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost_model.calibration import Coefficients
 from cost_model.memory import fits_probability, memory
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from cost_model.predict import predict
@@ -55,7 +54,7 @@ def blocks(table: PlanTable) -> Iterator[PlanTable]:
 
 def evaluate(world: World, table: PlanTable) -> Prediction:
     """Memory and time of every plan of a table."""
-    return predict(world.model, world.cluster, world.training, table)
+    return predict(world.model, world.cluster, world.training, table, world.coefficients)
 
 
 def _held(world: World, table: PlanTable) -> Scores:
@@ -72,7 +71,7 @@ def _timed(world: World, table: PlanTable, scores: Scores) -> Scores:
     """The same with step times."""
     if not len(table):
         return scores
-    step = step_time(world.model, world.cluster, world.training, table, Coefficients.default())
+    step = step_time(world.model, world.cluster, world.training, table, world.coefficients)
     return Scores(step.seconds, scores.total_bytes, scores.host_bytes, scores.fits_probability)
 
 

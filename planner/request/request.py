@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from cost_model.calibration import Coefficients
 from cost_model.plans import Plan
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from cost_model.specs.frozen import Frozen
@@ -30,11 +31,13 @@ class Resolved:
     search: SearchOptions
     groups: tuple[ClusterSpec, ...] = ()
     """Node groups with different GPUs; empty for a cluster of equal nodes."""
+    coefficients: Coefficients | None = None
+    """Of step time, where trials on this cluster have calibrated them; None takes the shipped."""
 
     @property
     def world(self) -> World:
         """What plans are judged against."""
-        return World(self.model, self.cluster, self.training)
+        return World(self.model, self.cluster, self.training, self.coefficients)
 
 
 class _Request(Frozen):

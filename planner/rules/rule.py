@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from cost_model.calibration import Coefficients
 from cost_model.plans import Bools, Plan, PlanTable
 from cost_model.specs import Attention, ClusterSpec, ModelSpec, TrainingSpec
 
@@ -16,6 +17,8 @@ class World:
     model: ModelSpec
     cluster: ClusterSpec
     training: TrainingSpec
+    coefficients: Coefficients | None = None
+    """Of step time, where trials on this cluster have calibrated them; None takes the shipped."""
 
     @cached_property
     def attentions(self) -> tuple[Attention, ...]:
