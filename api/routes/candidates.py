@@ -1,6 +1,5 @@
 """The ranking of a request: pages of candidates, one in full, its config."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -10,13 +9,13 @@ from api.dependencies import PlanOf, StoreOf
 from api.http.cursor import encode
 from api.http.filters import CandidateFilters, query_of
 from api.problems import problem_responses
+from api.resolving import resolved_for
 from api.schemas.candidates import CandidateDetail, CandidateItem, CandidatePage, links, summary
 from api.store import CandidateRecord, PlanRecord, Store
 from cost_model.plans import Plan
 from planner.candidate import Candidate
 from planner.explain import explain, memory_by_stage
 from planner.export import ds_config
-from planner.request import PlanRequest
 
 router = APIRouter(prefix="/plans/{plan_id}/candidates", tags=["candidates"])
 
@@ -65,15 +64,14 @@ def get_candidate(plan: PlanOf, store: StoreOf, rank: Rank) -> CandidateDetail:
     one = _planned(record)
     assert one is not None
     best, following = (_planned(store.candidate(plan.id, other)) for other in (1, rank + 1))
-    world = PlanRequest.parse(plan.request).resolve().world
+    world = resolved_for(plan, record).world
     why = explain(one, best, following)
     return CandidateDetail.model_validate(
-        record.prediction.detail
+        vars(one)
         | {
-            "plan": one.plan,
             "summary": summary(one.plan),
-            "stages": [asdict(stage) for stage in memory_by_stage(world, one.plan)],
-            "why": asdict(why),
+            "stages": memory_by_stage(world, one.plan),
+            "why": why,
             "links": links(plan.id, rank),
         }
     )
@@ -94,6 +92,6 @@ def _planned(record: CandidateRecord | None) -> Candidate | None:
 def get_ds_config(plan: PlanOf, store: StoreOf, rank: Rank) -> dict[str, Any]:
     """What `deepspeed.initialize` takes as it is, at the plan's world size."""
     record = candidate_or_404(store, plan, rank)
-    resolved = PlanRequest.parse(plan.request).resolve()
+    resolved = resolved_for(plan, record)
     chosen = Plan.model_validate(record.plan)
     return ds_config(resolved.model, resolved.cluster, resolved.training, chosen)

@@ -8,10 +8,10 @@ from pydantic import BaseModel
 from api.dependencies import PlanOf, StoreOf
 from api.exporting import exported
 from api.problems import problem_responses
+from api.resolving import resolved_for
 from api.routes.candidates import Rank, candidate_or_404
 from cost_model.plans import Plan
 from planner.export.registry import FORMATS, NotExportable
-from planner.request import PlanRequest
 
 router = APIRouter(prefix="/plans/{plan_id}/candidates/{rank}", tags=["exports"])
 
@@ -62,7 +62,7 @@ def get_export(
     record = candidate_or_404(store, plan, rank)
     if name not in FORMATS:
         raise HTTPException(404, f"there is no format {name}; {', '.join(FORMATS)} would do")
-    resolved = PlanRequest.parse(plan.request).resolve()
+    resolved = resolved_for(plan, record)
     try:
         made = exported(name, resolved, Plan.model_validate(record.plan), plan.request, {})
     except NotExportable as error:

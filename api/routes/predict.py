@@ -1,36 +1,23 @@
 """The prediction of one plan, at once."""
 
-from typing import Any
-
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
 
 from api.completion import completed
 from api.problems import problem_responses
 from api.routes.plans import EXAMPLE
-from api.schemas.candidates import summary
+from api.schemas.candidates import Predicted, summary
 from cost_model.plans import Plan
 from planner.request import PredictRequest
+from planner.rules import Violation
 from planner.search import predict_one
 
 router = APIRouter(tags=["predict"])
 
 
-class Prediction(BaseModel):
-    """What the cost model says of one plan."""
+class Prediction(Predicted):
+    """What the cost model says of one plan, and which rules it breaks."""
 
-    model_config = ConfigDict(extra="allow")
-
-    summary: str
-    plan: Plan
-    gpus: int
-    fits: bool
-    fits_probability: float
-    memory: dict[str, Any]
-    step: dict[str, Any]
-    run: dict[str, Any] | None
-    usd_per_step: float | None
-    violations: list[dict[str, Any]]
+    violations: list[Violation]
     """Rules that the plan breaks: it would be refused, or would train something else."""
 
 
@@ -68,9 +55,8 @@ def predict(body: PredictRequest) -> Prediction:
     """
     resolved = body.resolve()
     plan = completed(body.plan, resolved)
-    predicted = predict_one(resolved, plan).to_json()
-    one = predicted["candidate"]
-    one.pop("rank")
+    predicted = predict_one(resolved, plan)
     return Prediction.model_validate(
-        one | {"summary": summary(plan), "violations": predicted["violations"]}
+        vars(predicted.candidate)
+        | {"plan": plan, "summary": summary(plan), "violations": predicted.violations}
     )

@@ -1,11 +1,11 @@
 """Candidates as the routes show them."""
 
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from api.store import CandidateRecord
 from cost_model.plans import Plan
+from planner.candidate import CandidateMemory, CandidateRun, CandidateStep, Explanation
+from planner.explain import StageMemory
 
 GIB = 2**30
 
@@ -89,28 +89,34 @@ class CandidatePage(BaseModel):
     """Where the next page is; null on the last one."""
 
 
-class CandidateDetail(BaseModel):
-    """Everything that is known of one candidate."""
+class Predicted(BaseModel):
+    """What the cost model says of one plan."""
 
-    model_config = ConfigDict(extra="allow")
-
-    rank: int
     summary: str
+    """The plan in one line."""
     plan: Plan
     gpus: int
     fits: bool
     fits_probability: float
-    memory: dict[str, Any]
+    memory: CandidateMemory
     """Bytes of the worst rank by category and by phase, against what there is."""
-    step: dict[str, Any]
+    step: CandidateStep
     """Seconds by part, with the traffic of each rank."""
-    run: dict[str, Any] | None
+    run: CandidateRun | None
     """Steps, days, GPU-hours and cost of the token budget."""
     usd_per_step: float | None
-    stages: list[dict[str, Any]]
+    why: Explanation | None
+    """What bounds the step and memory; in a ranking also against the best and the next plan."""
+    cluster: str = ""
+    """Which nodes it runs on, where the cluster has groups of different ones."""
+
+
+class CandidateDetail(Predicted):
+    """Everything that is known of one candidate."""
+
+    rank: int
+    stages: list[StageMemory]
     """Memory of every pipeline stage, by phase and category."""
-    why: dict[str, Any]
-    """What bounds the step and memory, and how it differs from the best and from the next."""
     links: CandidateLinks
 
 

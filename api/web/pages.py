@@ -127,16 +127,16 @@ def look(plan: PlanOf, store: StoreOf, rank: Rank) -> Response:
     one = get_candidate(plan, store, rank)
     memory = one.memory
     stages = [
-        (stage["stage"], phase, bars.stacked(parts, memory["capacity_bytes"]))
+        (stage.stage, phase, bars.stacked(parts, memory.capacity_bytes))
         for stage in one.stages
-        for phase, parts in stage["categories"].items()
+        for phase, parts in stage.categories.items()
     ]
     return page(
         "candidate.html",
         plan=PlanResource.of(plan),
         one=one,
-        memory=bars.stacked(memory["categories"], memory["capacity_bytes"]),
-        step=bars.stacked(one.step["parts"]),
+        memory=bars.stacked(memory.categories, memory.capacity_bytes),
+        step=bars.stacked(one.step.parts),
         stages=stages,
         width=bars.WIDTH,
         knobs=_changed(one.plan),

@@ -1,0 +1,25 @@
+"""What a stored request resolves to: the world that its candidates were judged against."""
+
+from dataclasses import replace
+
+from api.store import CandidateRecord, PlanRecord
+from planner.groups import options
+from planner.request import PlanRequest, Resolved
+from planner.search.longest import at_length
+
+
+def resolved_of(plan: PlanRecord) -> Resolved:
+    """The request of a record, at the sequence length that the search settled on."""
+    resolved = PlanRequest.parse(plan.request).resolve()
+    longest = (plan.result or {}).get("seq_len")
+    return resolved if longest is None else at_length(resolved, longest)
+
+
+def resolved_for(plan: PlanRecord, candidate: CandidateRecord) -> Resolved:
+    """The same on the nodes of a candidate, where the cluster has groups of different ones."""
+    resolved = resolved_of(plan)
+    name = candidate.prediction.detail.get("cluster")
+    if not name or not resolved.groups:
+        return resolved
+    found = next(c for c in options(resolved.groups).clusters if c.name == name)
+    return replace(resolved, cluster=found, groups=())
