@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_model.calibration.coefficients import HostCoefficients
 from cost_model.plans import Floats, Offload, PlanTable
 from cost_model.specs.cluster import ClusterSpec
 from cost_model.specs.training import TrainingSpec
@@ -11,12 +12,6 @@ from cost_model.specs.training import TrainingSpec
 _CPU_ADAM_BYTES = 28.0
 """Host bytes per updated parameter: gradient read (4), master and two moments read and written
 (24); the 16-bit copy goes out through PCIe (DeepSpeed CPUAdam, ZeRO-Offload arXiv 2101.06840)."""
-_HOST_EFFICIENCY = 0.6
-"""Share of the sockets' memory bandwidth that vectorised loops over many cores reach (STREAM)."""
-_CORE_BYTES_PER_S = 8e9
-"""What one core streams through."""
-_PCIE_EFFICIENCY = 0.8
-"""Share of the slot's rate that large pinned copies reach."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +27,7 @@ def offload_times(
     cluster: ClusterSpec,
     training: TrainingSpec,
     table: PlanTable,
+    known: HostCoefficients,
     sharded: Floats,
     trained: Floats,
     checkpoints: Floats,
@@ -52,11 +48,11 @@ def offload_times(
         nothing = np.zeros(len(table))
         return OffloadTimes(nothing, nothing, nothing)
     node = cluster.node
-    pcie = node.pcie_gb_per_s * 1e9 * _PCIE_EFFICIENCY
+    pcie = node.pcie_gb_per_s * 1e9 * known.pcie_efficiency
     host = (
         min(
-            node.host_gb_per_s_per_socket * 1e9 * node.sockets * _HOST_EFFICIENCY,
-            node.cpu_cores * _CORE_BYTES_PER_S,
+            node.host_gb_per_s_per_socket * 1e9 * node.sockets * known.memory_efficiency,
+            node.cpu_cores * known.core_gb_per_s * 1e9,
         )
         / node.gpus_per_node
     )

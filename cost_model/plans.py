@@ -53,6 +53,7 @@ class Recompute(_Named):
     NONE = 0
     SELECTIVE = 1  # attention scores only (arXiv 2205.05198, section 5)
     FULL = 2  # only each recomputed layer's input is kept
+    MLP = 3  # the feed-forward of each layer: the module that saves most bytes per FLOP
 
 
 class Offload(_Named):
@@ -97,7 +98,7 @@ class Plan(Frozen):
     sp: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Ulysses sequence-parallel degree."""
     cp: int = Field(default=1, ge=1, le=MOST_RANKS)
-    """Context-parallel (ring attention) degree."""
+    """Context-parallel degree: ring attention, or cp_all_gather."""
     ep: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Expert-parallel degree, laid over the data-parallel ranks."""
     zero_stage: int = Field(default=0, ge=0, le=3)
@@ -133,6 +134,11 @@ class Plan(Frozen):
     compile: bool = False
     capacity_factor: float = Field(default=0.0, ge=0, le=1e6)
     """MoE: tokens an expert takes over its fair share; 0 is dropless."""
+    cp_all_gather: bool = False
+    """Context parallelism gathers keys and values before attention instead of passing them round
+    (arXiv 2407.21783, section 3.3.2)."""
+    comm_16bit: bool = False
+    """Gradients that are kept in fp32 cross the wire in 16 bits (communication_data_type)."""
 
     @field_validator(*_ENUMS, mode="before")
     @classmethod
@@ -195,6 +201,8 @@ class PlanTable:
     chunked_loss: Bools
     compile: Bools
     capacity_factor: Floats
+    cp_all_gather: Bools
+    comm_16bit: Bools
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -78,9 +78,12 @@ def step_time(
     own = dense / shard + expert / np.maximum(shard // table.ep, 1)
     updated = own * (trained * _kept_on_gpu(table))
     optimizer = update_seconds(updated, training, rates.bytes_per_s, rates.gemm_flops)
+    optimizer = optimizer * rates.gpu.update_slowdown
     tokens = table.micro_batch * training.seq_len / (table.sp * table.cp)
     inputs = tokens * layers * (model.hidden * rates.element_bytes)
-    moved = offload_times(cluster, training, table, own, own * trained, inputs, forward, backward)
+    moved = offload_times(
+        cluster, training, table, known.host, own, own * trained, inputs, forward, backward
+    )
     adds = (table.grad_accum > 1) & (table.zero_stage < 2)
     accumulate = (dense + expert) * adds * (trained / rates.bytes_per_s)
     accumulate = accumulate * accumulate_bytes(training, table.software)

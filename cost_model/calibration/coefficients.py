@@ -39,6 +39,11 @@ class GpuCoefficients(Frozen):
     """Backward rate of a flash kernel over its forward rate; it does 2.5 times the work."""
     comm_slowdown: float = Field(ge=0, le=1)
     """How much longer compute takes while a collective runs beside it: SMs and memory taken."""
+    fp32_efficiency: float = Field(default=0.93, gt=0)
+    """Share of the fp32 peak that a large product sustains on the vector units, which unlike
+    matrix units are easy to feed."""
+    update_slowdown: float = Field(default=1.0, gt=0)
+    """Time of the optimizer's update over that of its bytes at the streaming rate."""
 
 
 class LinkCoefficients(Frozen):
@@ -73,6 +78,18 @@ class SoftwareCoefficients(Frozen):
     """Growth of the step with scale, per doubling of the nodes that must wait for each other."""
 
 
+class HostCoefficients(Frozen):
+    """How far a host gets with what is offloaded to it."""
+
+    memory_efficiency: float = Field(default=0.6, gt=0)
+    """Share of the sockets' memory bandwidth that vectorised loops over many cores reach
+    (STREAM)."""
+    core_gb_per_s: float = Field(default=8.0, gt=0)
+    """What one core streams through."""
+    pcie_efficiency: float = Field(default=0.8, gt=0)
+    """Share of the slot's rate that large pinned copies reach."""
+
+
 class Spread(Frozen):
     """Log-normal standard deviation of measured over predicted step time."""
 
@@ -93,6 +110,7 @@ class Coefficients(Frozen):
     links: dict[str, LinkCoefficients]
     networks: dict[str, LinkCoefficients]
     software: dict[str, SoftwareCoefficients]
+    host: HostCoefficients = HostCoefficients()
     spread: dict[str, Spread]
     """By software and GPU architecture ('fsdp/hopper'), by software, 'default' for the rest."""
     provenance: dict[str, str] = Field(default_factory=dict)

@@ -10,9 +10,6 @@ _FP8_EFFICIENCY = 0.9
 """What fp8 products reach of their peak, over what 16-bit ones reach of theirs: 71 against 79 %
 on H100, 76 against 78 % on B200 (Bekman, "ML Engineering", maximum achievable matmul FLOPS)."""
 
-_FP32_EFFICIENCY = 0.93
-"""What fp32 products reach on the vector units, which unlike matrix units are easy to feed."""
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -47,9 +44,9 @@ class Rates:
         fp8 = training.matmul_precision == "fp8" and gpu.fp8_tflops is not None
         return cls(
             peak_flops=peak,
-            gemm_flops=peak * (_FP32_EFFICIENCY if fp32 else own.gemm_efficiency),
+            gemm_flops=peak * (own.fp32_efficiency if fp32 else own.gemm_efficiency),
             linear_flops=linear
-            * (_FP32_EFFICIENCY if fp32 and linear == peak else own.gemm_efficiency)
+            * (own.fp32_efficiency if fp32 and linear == peak else own.gemm_efficiency)
             * (_FP8_EFFICIENCY if fp8 else 1.0),
             cast_bytes=3.0 if fp8 else 0.0,  # half of the reads ride in the kernel before
             bytes_per_s=gpu.memory_bandwidth_gb_per_s * 1e9 * own.memory_efficiency,
