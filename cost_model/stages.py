@@ -60,7 +60,7 @@ class _LayerCost:
     forward: Floats
     backward: Floats
     core: Floats
-    """What selective recompute repeats; zero for plans that do not."""
+    """What selective recompute, or that of the feed-forward, repeats; zero for other plans."""
     tp_forward: Floats
     tp_backward: Floats
     sp_forward: Floats
@@ -74,25 +74,30 @@ class _LayerCost:
     ep_bytes: Floats
     dense: Floats
     expert: Floats
+    runs_ahead: bool
+    """Whether the host issues work while the device computes; a processor is both in one."""
 
     @property
     def gpu_forward(self) -> Floats:
         return self.forward + self.tp_forward + self.sp_forward + self.ep_forward
 
-    def gpu_backward(self, repeated: Floats) -> Floats:
-        own = self.backward + self.tp_backward + self.sp_backward + self.ep_backward + self.core
-        return own + repeated * self.gpu_forward
+    def gpu_backward(self, repeated: Floats, partly: Floats) -> Floats:
+        own = self.backward + self.tp_backward + self.sp_backward + self.ep_backward
+        return own + partly * self.core + repeated * self.gpu_forward
 
-    def idle(self, repeated: Floats) -> Floats:
-        """Host time beyond the GPU's, both passes."""
+    def idle(self, repeated: Floats, partly: Floats) -> Floats:
+        """Host time beyond the GPU's, both passes; all of it where host and device are one."""
         host_backward = self.host_backward + repeated * self.host_forward
+        if not self.runs_ahead:
+            return self.host_forward + host_backward
         return np.maximum(self.host_forward - self.gpu_forward, 0.0) + np.maximum(
-            host_backward - self.gpu_backward(repeated), 0.0
+            host_backward - self.gpu_backward(repeated, partly), 0.0
         )
 
-    def seconds(self, repeated: Floats) -> Floats:
+    def seconds(self, repeated: Floats, partly: Floats) -> Floats:
         """One layer, one micro-batch: the GPU's time or the host's, whichever is longer."""
-        return self.gpu_forward + self.gpu_backward(repeated) + self.idle(repeated)
+        own = self.gpu_forward + self.gpu_backward(repeated, partly)
+        return own + self.idle(repeated, partly)
 
 
 def _layer_costs(
@@ -102,6 +107,7 @@ def _layer_costs(
     of_shape: Groups,
     known: Coefficients,
     selective: Bools,
+    feed_forward: Bools,
 ) -> list[_LayerCost]:
     def spread(values: Floats) -> Floats:
         return values.take(of_shape.of_row)
@@ -111,6 +117,8 @@ def _layer_costs(
     comm_us = software_column(known, "comm_host_us", table.software)
     zero3 = software_column(known, "zero3_host_us", table.software) * (table.zero_stage == 3)
     tp = table.tp.astype(float)
+    # Megatron's checkpoint of the feed-forward repeats its traffic, half of a layer's, too
+    again = 0.5 * (table.software == Software.MEGATRON)
     costs = []
     for kind, times, traffic in zip(model.kinds, shapes.layers, shapes.traffic, strict=True):
         issued = spread(times.operators) * host_us
@@ -119,7 +127,8 @@ def _layer_costs(
             _LayerCost(
                 forward=spread(times.forward),
                 backward=spread(times.backward),
-                core=spread(times.core_forward) * selective,
+                core=spread(times.core_forward) * selective
+                + (spread(times.mlp_forward) + again * spread(traffic.tp_forward)) * feed_forward,
                 tp_forward=spread(traffic.tp_forward),
                 tp_backward=spread(traffic.tp_backward),
                 sp_forward=spread(traffic.sp_forward),
@@ -133,16 +142,18 @@ def _layer_costs(
                 ep_bytes=spread(traffic.ep_bytes),
                 dense=dense_per_layer(kind, tp),
                 expert=kind.expert_params / (tp * table.ep),
+                runs_ahead=runs_ahead,
             )
         )
     return costs
 
 
-def repeated_share(table: PlanTable, layers: Floats) -> Floats:
-    """Share of a stage's layers that full recompute repeats [plans]."""
+def repeated_share(table: PlanTable, layers: Floats) -> tuple[Floats, Floats]:
+    """Shares of a stage's layers that recompute repeats whole, and in part [plans]."""
     some = np.minimum(table.recompute_layers, layers) / np.maximum(layers, 1.0)
     share = np.where(table.recompute_layers < 0, 1.0, some)
-    return np.where(table.recompute == Recompute.FULL, share, 0.0)
+    whole = np.where(table.recompute == Recompute.FULL, share, 0.0)
+    return whole, np.where(table.recompute == Recompute.MLP, share, 1.0)
 
 
 def stage_times(
@@ -151,11 +162,13 @@ def stage_times(
     plans: PlanTable,
     shapes: Shapes,
     known: Coefficients,
+    runs_ahead: bool = True,
 ) -> StageTimes:
     """The slowest stage of each distinct division of the model into stages of a shape.
 
     Every stage adds its layers to what sits at the ends: the embedding on the first, the head on
-    the last, which for a large vocabulary makes the last stage the slow one.
+    the last, which for a large vocabulary makes the last stage the slow one. runs_ahead: whether
+    the host issues work while the device computes.
     """
     groups = group(
         shapes.groups.of_row,
@@ -175,7 +188,8 @@ def stage_times(
 
     writes_scores = training.attention in ("eager", "fused_softmax")
     selective = (table.recompute == Recompute.SELECTIVE) & writes_scores
-    costs = _layer_costs(model, table, shapes, of_shape, known, selective)
+    feed_forward = table.recompute == Recompute.MLP
+    costs = _layer_costs(model, table, shapes, of_shape, known, selective, feed_forward)
     embedding = spread(shapes.edges.embedding)
     head_forward = spread(shapes.edges.head_forward)
     head = head_forward + spread(shapes.edges.head_backward)
@@ -194,12 +208,12 @@ def stage_times(
         first = stages.first[:, profile].take(divisions.of_row)
         last = stages.last[:, profile].take(divisions.of_row)
         present = stages.stages[:, profile].take(divisions.of_row)
-        repeated = repeated_share(table, np.sum(counts, 0))
+        repeated, partly = repeated_share(table, np.sum(counts, 0))
         seconds = first * (embedding + embedding_comm) + last * (head + head_comm) + 2.0 * hop
         held = (first * model.embedding_params + last * model.head_params) / table.tp
         routed = np.zeros(rows)
         for cost, count in zip(costs, counts, strict=True):
-            seconds = seconds + count * cost.seconds(repeated)
+            seconds = seconds + count * cost.seconds(repeated, partly)
             held = held + count * cost.dense
             routed = routed + count * cost.expert
         total += present * seconds
@@ -212,7 +226,7 @@ def stage_times(
     first, last = stages.first[where, best], stages.last[where, best]
     counts = [stages.layers[where, best, k] for k in range(len(costs))]
     layers = np.sum(counts, 0)
-    repeated = repeated_share(table, layers)
+    repeated, partly = repeated_share(table, layers)
     again = 1.0 + repeated
 
     def over_layers(term: list[Floats]) -> Floats:
@@ -233,14 +247,14 @@ def stage_times(
         + over_layers([c.backward for c in costs])
         + first * embedding
         + last * head,
-        recompute=repeated * forward + over_layers([c.core for c in costs]),
+        recompute=repeated * forward + over_layers([partly * c.core for c in costs]),
         tp_comm=over_layers([again * c.tp_forward + c.tp_backward for c in costs])
         + first * embedding_comm
         + last * head_comm,
         sp_comm=over_layers([again * c.sp_forward + c.sp_backward for c in costs]),
         ep_comm=over_layers([again * c.ep_forward + c.ep_backward for c in costs]),
         hop=2.0 * hop,
-        overhead=over_layers([c.idle(repeated) for c in costs]),
+        overhead=over_layers([c.idle(repeated, partly) for c in costs]),
         layers=layers,
         repeated=repeated,
         dense=dense,

@@ -52,7 +52,8 @@ def step_time(
     rates = Rates.of(cluster.node.gpu, training, known)
     topology = Topology.of(cluster, known)
     shapes = shapes_of(model, training, table, rates, topology)
-    stage = stage_times(model, training, table, shapes, known)
+    runs_ahead = cluster.node.gpu.generation != "cpu"
+    stage = stage_times(model, training, table, shapes, known, runs_ahead)
 
     def spread(values: Floats) -> Floats:
         return values.take(stage.groups.of_row)
