@@ -1,5 +1,7 @@
 """Fills in the knobs of a plan that follow from the rest."""
 
+from dataclasses import replace
+
 from cost_model.plans import Plan
 from planner.request import Resolved
 
@@ -22,3 +24,12 @@ def completed(plan: Plan, resolved: Resolved) -> Plan:
         unit = values["dp"] * plan.micro_batch
         values["grad_accum"] = max(1, resolved.training.global_batch // unit)
     return Plan.model_validate(values)
+
+
+def with_own_plan(resolved: Resolved) -> Resolved:
+    """The request with the user's own plan completed, where it has one."""
+    own = resolved.search.around
+    if own is None:
+        return resolved
+    search = resolved.search.model_copy(update={"around": completed(own, resolved)})
+    return replace(resolved, search=search)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from api.store import CandidateRecord, PlanRecord
+from planner.candidate import Candidate
 from planner.groups import options
 from planner.request import PlanRequest, Resolved
 from planner.search.longest import at_length
@@ -23,3 +24,10 @@ def resolved_for(plan: PlanRecord, candidate: CandidateRecord) -> Resolved:
         return resolved
     found = next(c for c in options(resolved.groups).clusters if c.name == name)
     return replace(resolved, cluster=found, groups=())
+
+
+def planned(candidate: CandidateRecord | None) -> Candidate | None:
+    """The planner's candidate of what is stored."""
+    if candidate is None:
+        return None
+    return Candidate.from_json(candidate.prediction.detail | {"plan": candidate.plan})

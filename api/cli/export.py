@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.knobs import takes_plan
-from api.cli.plan import searched
 from api.cli.request import assignments, takes_request
+from api.cli.search import searched
 from api.completion import completed
 from api.exporting import exported
 from cost_model.plans import Plan
@@ -18,7 +18,8 @@ from planner.request.pointers import did_you_mean
 
 
 def _ranked(request: dict[str, Any], rank: int) -> Plan:
-    found = searched(PlanRequest.parse(request | {"search": {"keep": rank}}), quiet=False)
+    asked = PlanRequest.parse(request | {"search": {"keep": rank}})
+    found = searched(asked.resolve(), quiet=False)
     if len(found.candidates) < rank:
         given = f"rank {rank}, and {len(found.candidates)} plans fit"
         raise RequestError([Problem("--rank", given, "meshwright plan says what would fit")])

@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 app.command("plan")(shown(plan.plan))
+app.command("why-not")(shown(plan.why_not))
 app.command("predict")(shown(predict.predict))
 app.command("export")(shown(export.export))
 app.command("check")(shown(check.check))

@@ -1,131 +1,109 @@
-"""meshwright plan: search and print the ranking."""
+"""meshwright plan: search and print the ranking; meshwright why-not: against another plan."""
 
 import json
-import sys
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from api.cli.explain import print_why_not
+from api.cli.knobs import takes_plan
 from api.cli.request import assignments, takes_request
-from api.cli.table import console, print_result
+from api.cli.result import print_result
+from api.cli.search import PANEL, searched, takes_search, takes_search_beside_knobs
+from api.cli.table import console
+from api.completion import with_own_plan
+from api.schemas.explain import Explained
 from api.schemas.plans import summary_of
+from cost_model.plans import Plan
 from planner.errors import Problem, RequestError
-from planner.request import PlanRequest
-from planner.search import SearchResult, search
-
-PANEL = "Search"
-
-
-def limits(pairs: list[str]) -> dict[str, Any]:
-    """`tp=1..4`, `tp=..4`, `tp=2..` or `tp=2,4` as limits."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, sign, text = pair.partition("=")
-        try:
-            if not sign:
-                raise ValueError
-            if ".." in text:
-                low, _, high = text.partition("..")
-                ends = {"min": low, "max": high}
-                limit: dict[str, Any] = {end: int(v) for end, v in ends.items() if v}
-            else:
-                limit = {"values": [int(v) for v in text.split(",")]}
-        except ValueError:
-            wanted = "write tp=1..4, tp=..4 or tp=2,4"
-            raise RequestError([Problem("/search/limits", f"got {pair!r}", wanted)]) from None
-        found[name.strip().replace("-", "_")] = limit
-    return found
+from planner.explain import why_not as explain_why_not
+from planner.explain.why_not import partial_plan
+from planner.request import PlanRequest, Resolved
+from planner.search.longest import at_length
 
 
-def searched(request: PlanRequest, quiet: bool) -> SearchResult:
-    """The result, with a line of progress on the terminal."""
-    resolved = request.resolve()
-    show = not quiet and sys.stderr.isatty()
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar if show else nullcontext():
-        task = bar.add_task("searching", total=None)
-
-        def progress(evaluated: int, known: int) -> None:
-            bar.update(task, description=f"{evaluated:,} of {known:,} legal plans evaluated")
-
-        return search(resolved, progress)
-
-
-@takes_request
-def plan(
-    *,
-    request: dict[str, Any],
-    objective: Annotated[
-        str,
-        typer.Option(
-            help="throughput, cost, fewest_gpus, largest_micro_batch, pareto.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "throughput",
-    deadline_days: Annotated[
-        float | None, typer.Option(help="For fewest_gpus, with --tokens.", rich_help_panel=PANEL)
-    ] = None,
-    fix: Annotated[
-        list[str] | None,
-        typer.Option(help="A knob held at a value, such as zero_stage=3.", rich_help_panel=PANEL),
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(help="Bounds of a knob, such as tp=1..4.", rich_help_panel=PANEL),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(help="A technique not to use, such as offload.", rich_help_panel=PANEL),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="A technique that is off by default.", rich_help_panel=PANEL),
-    ] = None,
-    software: Annotated[
-        list[str] | None,
-        typer.Option(help="deepspeed, deepspeed_pipeline, ...", rich_help_panel=PANEL),
-    ] = None,
-    headroom_gib: Annotated[
-        float, typer.Option(help="GPU memory that must stay free.", rich_help_panel=PANEL)
-    ] = 0.0,
-    keep: Annotated[int, typer.Option(help="Plans to keep.", rich_help_panel=PANEL)] = 50,
-    top: Annotated[int, typer.Option(help="Plans to print.", rich_help_panel=PANEL)] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Rank the plans that train a model on a cluster."""
-    switches = dict.fromkeys(forbid or [], False) | dict.fromkeys(allow or [], True)
-    options: dict[str, Any] = {
-        "objective": objective,
-        "fixed": assignments(fix or [], "/search/fixed"),
-        "limits": limits(limit or []),
-        "allow": switches,
-        "headroom_gib": headroom_gib,
-        "keep": keep,
-    }
-    if deadline_days is not None:
-        options["deadline_days"] = deadline_days
-    if software:
-        options["software"] = software
-    asked = PlanRequest.parse(request | {"search": options})
-    found = searched(asked, as_json)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-        return
-    said = summary_of(asked.resolve())
+def title_of(resolved: Resolved) -> str:
+    """What a request resolved to, in a line."""
+    said = summary_of(resolved)
     model, cluster, training = said["model"], said["cluster"], said["training"]
     nodes = f"{cluster['nodes']} node{'s' if cluster['nodes'] > 1 else ''}"
-    title = (
+    return (
         f"{model['name']} ({model['parameters'] / 1e9:.2f} B parameters) on "
         f"{cluster['gpus']} x {cluster['gpu']} ({nodes}), "
         f"{training['seq_len']} tokens x {training['global_batch']} sequences a step"
     )
-    print_result(console(), found, title, top)
+
+
+@takes_request
+@takes_search
+def plan(
+    *,
+    request: dict[str, Any],
+    options: dict[str, Any],
+    around: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A knob of your own plan, such as zero_stage=3: it is scored, and the cheapest "
+            "changes that improve it are listed.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if",
+            help="Also for one more node, half the bandwidth, twice the sequence.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False,
+    top: Annotated[int, typer.Option(help="Plans to print.", rich_help_panel=PANEL)] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Rank the plans that train a model on a cluster."""
+    options |= {"what_if": what_if}
+    if around:
+        options["around"] = partial_plan_of(around)
+    resolved = with_own_plan(PlanRequest.parse(request | {"search": options}).resolve())
+    found = searched(resolved, as_json)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+        return
+    print_result(console(), found, title_of(resolved), top)
+
+
+def partial_plan_of(pairs: list[str]) -> dict[str, Any]:
+    """`name=value` pairs as columns of a plan."""
+    try:
+        return partial_plan(assignments(pairs, "--around"))
+    except RequestError as error:
+        raise RequestError(
+            Problem(p.pointer.replace("/explain/", "--around "), p.given, p.wanted)
+            for p in error.problems
+        ) from error
+
+
+@takes_request
+@takes_search_beside_knobs
+@takes_plan
+def why_not(
+    *,
+    request: dict[str, Any],
+    options: dict[str, Any],
+    plan: Plan | None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say why a plan with these knobs is not the best: a rule, bytes missed, seconds lost."""
+    if plan is None:
+        wanted = "give at least one knob, such as --tp 8"
+        raise RequestError([Problem("plan", "no knob is given", wanted)])
+    resolved = PlanRequest.parse(request | {"search": options}).resolve()
+    found = searched(resolved, as_json)
+    if found.seq_len is not None:
+        resolved = at_length(resolved, found.seq_len)
+    asked = {name: getattr(plan, name) for name in plan.model_fields_set}
+    best = found.candidates[0] if found.candidates else None
+    answer = Explained.of(explain_why_not(resolved, asked, best))
+    if as_json:
+        typer.echo(json.dumps(answer.model_dump(mode="json"), indent=2))
+        return
+    print_why_not(console(), answer, best, title_of(resolved))

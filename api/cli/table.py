@@ -6,7 +6,6 @@ from rich.table import Table
 
 from api.schemas.candidates import GIB, summary
 from planner.candidate import Candidate
-from planner.search import SearchResult
 
 PIPE_WIDTH = 140
 """Columns where the output is no terminal: wide enough that a pipe gets one line a plan."""
@@ -56,25 +55,3 @@ def ranking(candidates: tuple[Candidate, ...], title: str) -> Table:
             cells.append("?" if cost is None else f"{cost:,.0f}")
         table.add_row(*cells)
     return table
-
-
-def print_result(out: Console, found: SearchResult, title: str, top: int) -> None:
-    """The ranking, or what is nearest where nothing fits; and how it was found."""
-    if found.candidates:
-        out.print(ranking(found.candidates[:top], title))
-    nothing = found.nothing_fits
-    if nothing is not None:
-        out.print(f"[bold]{title}: no plan fits.[/bold]")
-        if nothing.nearest:
-            out.print(ranking(nothing.nearest, "Nearest"))
-            out.print(f"The nearest misses by {nothing.missing_bytes / GIB:.1f} GiB.")
-        for change in nothing.changes:
-            out.print(f"- {change.what}", highlight=False)
-    seen = found.certificate
-    out.print(
-        f"{seen.enumerated:,} combinations, {seen.legal:,} legal plans evaluated "
-        f"({seen.bounded:,} layouts ruled out by memory), {seen.fitting:,} fit; "
-        f"{seen.seconds:.2f} s",
-        style="dim",
-        highlight=False,
-    )

@@ -2,12 +2,23 @@
 
 from fastapi import APIRouter
 
-from api.routes import candidates, catalogue, check, events, exports, health, plans, predict
+from api.routes import (
+    candidates,
+    catalogue,
+    check,
+    events,
+    explain,
+    exports,
+    health,
+    plans,
+    predict,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     plans.router,
     candidates.router,
     exports.router,
+    explain.router,
     events.router,
     predict.router,
     catalogue.router,

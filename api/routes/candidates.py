@@ -9,11 +9,10 @@ from api.dependencies import PlanOf, StoreOf
 from api.http.cursor import encode
 from api.http.filters import CandidateFilters, query_of
 from api.problems import problem_responses
-from api.resolving import resolved_for
+from api.resolving import planned, resolved_for
 from api.schemas.candidates import CandidateDetail, CandidateItem, CandidatePage, links, summary
 from api.store import CandidateRecord, PlanRecord, Store
 from cost_model.plans import Plan
-from planner.candidate import Candidate
 from planner.explain import explain, memory_by_stage
 from planner.export import ds_config
 
@@ -61,9 +60,9 @@ def candidate_or_404(store: Store, plan: PlanRecord, rank: int) -> CandidateReco
 def get_candidate(plan: PlanOf, store: StoreOf, rank: Rank) -> CandidateDetail:
     """Memory by category, stage and phase, step time by part, the run, and why it ranks here."""
     record = candidate_or_404(store, plan, rank)
-    one = _planned(record)
+    one = planned(record)
     assert one is not None
-    best, following = (_planned(store.candidate(plan.id, other)) for other in (1, rank + 1))
+    best, following = (planned(store.candidate(plan.id, other)) for other in (1, rank + 1))
     world = resolved_for(plan, record).world
     why = explain(one, best, following)
     return CandidateDetail.model_validate(
@@ -75,13 +74,6 @@ def get_candidate(plan: PlanOf, store: StoreOf, rank: Rank) -> CandidateDetail:
             "links": links(plan.id, rank),
         }
     )
-
-
-def _planned(record: CandidateRecord | None) -> Candidate | None:
-    """The planner's candidate of what is stored."""
-    if record is None:
-        return None
-    return Candidate.from_json(record.prediction.detail | {"plan": record.plan})
 
 
 @router.get(

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.dependencies import JobsOf, PlanOf, StoreOf
 from api.http.cursor import decode, encode
+from api.http.partial_plan import parsed
 from api.problems import problem_responses
+from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource, summary_of
 from api.store import IdempotencyConflict, PlanRecord, PlanStatus, Store
@@ -103,11 +105,22 @@ def list_plans(store: StoreOf, query: Annotated[ListQuery, Query()]) -> PlanPage
 @router.get(
     "/{plan_id}",
     summary="Progress and result of a request",
-    responses={304: {"description": "Not modified"}, **problem_responses(401, 404)},
+    responses={304: {"description": "Not modified"}, **problem_responses(401, 404, 409, 422)},
 )
-def get_plan(plan: PlanOf, store: StoreOf) -> PlanResource:
+def get_plan(
+    plan: PlanOf,
+    store: StoreOf,
+    explain: Annotated[
+        str | None,
+        Query(description="Why not this partial plan: tp=8,zero_stage=3 or a JSON object."),
+    ] = None,
+) -> PlanResource:
     """Status, progress, result and certificate."""
-    return _resource(store, plan)
+    resource = _resource(store, plan)
+    if explain is None:
+        return resource
+    asked = explained(store, plan, parsed(explain))
+    return resource.model_copy(update={"explanation": asked})
 
 
 def _cancel(plan: PlanRecord, store: Store, cancelled: bool) -> PlanResource:

@@ -6,7 +6,6 @@ from api.completion import completed
 from api.problems import problem_responses
 from api.routes.plans import EXAMPLE
 from api.schemas.candidates import Predicted, summary
-from cost_model.plans import Plan
 from planner.request import PredictRequest
 from planner.rules import Violation
 from planner.search import predict_one

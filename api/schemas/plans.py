@@ -6,8 +6,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from api.schemas.candidates import CandidateItem
+from api.schemas.explain import Explained
 from api.store import PlanRecord, PlanStatus
+from planner.candidate import Candidate
+from planner.explain import Around, WhatIf
 from planner.request import Resolved
+from planner.search import NothingFits
 
 
 class PlanLinks(BaseModel):
@@ -15,6 +19,8 @@ class PlanLinks(BaseModel):
 
     self: str
     candidates: str
+    explain: str
+    """Why not another plan: knobs as parameters."""
     events: str
     cancel: str
     page: str
@@ -45,8 +51,18 @@ class PlanResult(BaseModel):
     """Candidates that can be paged through."""
     best: CandidateItem | None
     """The first of them; null where nothing fits."""
-    nothing_fits: dict[str, Any] | None = None
+    nothing_fits: NothingFits | None = None
     """The nearest plans, how many bytes they miss, and the changes that make one fit."""
+    seq_len: int | None = None
+    """For largest_sequence: the longest sequence for which a plan fits."""
+    baseline: Candidate | None = None
+    """The rule of thumb: TP until it fits, then PP, then DP."""
+    around: Around | None = None
+    """The request's own plan and the cheapest changes that improve it."""
+    what_if: list[WhatIf] = []
+    """How the answer changes with the world, where the request asks for it."""
+    notes: list[str] = []
+    """What was not searched, and why."""
 
 
 class PlanResource(BaseModel):
@@ -63,6 +79,8 @@ class PlanResource(BaseModel):
     certificate: dict[str, Any] | None
     """How many plans were enumerated, legal, evaluated and fitting."""
     error: PlanFailure | None
+    explanation: Explained | None = None
+    """Why not the partial plan that `?explain=` names."""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -89,6 +107,7 @@ class PlanResource(BaseModel):
             links=PlanLinks(
                 self=own,
                 candidates=f"{own}/candidates",
+                explain=f"{own}/explain",
                 events=f"{own}/events",
                 cancel=f"{own}/cancel",
                 page=f"/plans/{record.id}",

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from api.completion import with_own_plan
 from api.faults import invalid_fields
 from planner.errors import RequestError
 from planner.request import PlanRequest
@@ -21,7 +22,7 @@ def _search(request: dict[str, Any], out: "queue.Queue[Message | None]") -> None
         out.put({"kind": "progress", "progress": {"evaluated": evaluated, "known": known}})
 
     try:
-        found = search(PlanRequest.parse(request).resolve(), progress)
+        found = search(with_own_plan(PlanRequest.parse(request).resolve()), progress)
         result = found.to_json()
         for candidate in result.pop("candidates"):
             out.put({"kind": "candidate", "candidate": candidate})

@@ -6,11 +6,12 @@ from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
 
+from api.http.partial_plan import columns
 from planner.request.search import Objective
 
 FIELDS = (
     "model", "config", "cluster", "nodes", "seq_len", "global_batch", "tokens", "precision",
-    "method", "objective",
+    "method", "objective", "around", "what_if",
 )  # fmt: skip
 
 DEFAULTS = {
@@ -24,6 +25,8 @@ DEFAULTS = {
     "precision": "",
     "method": "full",
     "objective": "throughput",
+    "around": "",
+    "what_if": "",
 }
 
 METHODS = {
@@ -64,9 +67,12 @@ def request_of(form: Mapping[str, str], config: Any) -> dict[str, Any]:
     adapters = METHODS.get(form["method"])
     if adapters is not None:
         training["lora"] = adapters
+    search: dict[str, Any] = {"objective": form["objective"], "what_if": bool(form["what_if"])}
+    if form["around"]:
+        search["around"] = columns(form["around"], "/search/around")
     return {
         "model": {"preset": form["model"]} if config is None else {"config": config},
         "cluster": {"preset": form["cluster"], "nodes": _number(form["nodes"])},
         "training": training,
-        "search": {"objective": form["objective"]},
+        "search": search,
     }

@@ -11,7 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from api.dependencies import JobsOf, PlanOf, StoreOf
 from api.http.cursor import encode
 from api.http.filters import CandidateFilters, filters_of, query_of
+from api.http.partial_plan import asked_of, knobs_of
 from api.routes.candidates import Rank, get_candidate, get_ds_config
+from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanResource, summary_of
 from api.web import bars, form
@@ -19,6 +21,7 @@ from api.web.templating import page
 from cost_model import catalogue
 from cost_model.plans import Plan
 from planner.errors import Problem, RequestError
+from planner.explain.why import WORDS
 from planner.export.registry import FORMATS
 from planner.request import PlanRequest
 
@@ -42,6 +45,9 @@ COLUMNS = (
 
 FILTERS = ("software", "zero_stage", "tp", "pp", "sp", "ep", "recompute", "offload_optimizer")
 """Knobs that the page filters by; the address takes every other one as well."""
+
+KNOBS = (*FILTERS[:2], "micro_batch", *FILTERS[2:])
+"""Knobs that the page asks "why not" by; the address takes every other one as well."""
 
 
 def _ask(store: StoreOf, values: dict[str, str], problems: tuple[Problem, ...] = ()) -> Response:
@@ -103,6 +109,8 @@ def follow(request: Request, plan: PlanOf, store: StoreOf) -> Response:
     following = None
     if found.after is not None:
         following = "?" + urlencode([*given, ("cursor", encode(filters.sort, *found.after))])
+    best = store.candidate(plan.id, 1)
+    resource = PlanResource.of(plan, None if best is None else CandidateItem.of(best))
     unsorted = [(k, v) for k, v in given if k != "sort"]
     heads = [
         (title, "?" + urlencode([*unsorted, ("sort", sort)]), filters.sort == sort)
@@ -112,12 +120,37 @@ def follow(request: Request, plan: PlanOf, store: StoreOf) -> Response:
         "plan.html",
         status=422 if problems else 200,
         problems=problems,
-        plan=PlanResource.of(plan),
+        plan=resource,
         items=[CandidateItem.of(c) for c in found.items],
         heads=heads,
         following=following,
         filters=FILTERS,
+        knobs=KNOBS,
         given=dict(given),
+    )
+
+
+@router.get("/plans/{plan_id}/explain")
+def ask_why_not(request: Request, plan: PlanOf, store: StoreOf) -> Response:
+    """Why not a plan with the knobs of the address."""
+    given = {k: v for k, v in request.query_params.items() if v}
+    problems: tuple[Problem, ...] = ()
+    answer = None
+    try:
+        if given:
+            answer = explained(store, plan, asked_of(knobs_of(given)))
+    except RequestError as error:
+        problems = error.problems
+    lost = {} if answer is None else answer.seconds_lost_by_term
+    return page(
+        "why_not.html",
+        status=422 if problems else 200,
+        plan=PlanResource.of(plan),
+        given=given,
+        problems=problems,
+        answer=answer,
+        lost=sorted(((WORDS[n], s) for n, s in lost.items() if s), key=lambda item: -item[1]),
+        knobs=KNOBS,
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from api.schemas.candidates import summary
+
 FOLDER = Path(__file__).parent
 GIB = 2**30
 
@@ -58,6 +60,7 @@ _ENVIRONMENT.filters |= {
     "count": count,
     "percent": percent,
     "moment": moment,
+    "knobs": summary,
 }
 
 

@@ -110,6 +110,8 @@ def test_a_config_json_can_be_given_as_a_file(tmp_path: Path) -> None:
         (["plan", *REQUEST, "--fix", "zero"], ["--fix", "name=value"]),
         (["plan", *REQUEST, "--limit", "tp=a..b"], ["--limit", "tp=1..4"]),
         (["plan", *REQUEST, "--tokens", "many"], ["--tokens", "integer"]),
+        (["plan", *REQUEST, "--around", "zero=3"], ["--around", "zero_stage"]),
+        (["why-not", *REQUEST], ["--tp 8"]),
         (["plan", "--model", "/none.json", *REQUEST[2:]], ["--model", "cannot be read"]),
         (["predict", *REQUEST, "--zero-stage", "4"], ["zero", "3"]),
         (["export", *REQUEST, "--recompute", "some"], ["recompute", "none, selective, full"]),
@@ -123,6 +125,26 @@ def test_an_error_names_the_option_and_what_would_do(
     assert "Traceback" not in done.output
     for word in words:
         assert word in done.output
+
+
+def test_plan_scores_the_users_own_plan_and_other_worlds() -> None:
+    done = _run("plan", *REQUEST, "--around", "zero_stage=3", "--what-if", "--keep", "1")
+    assert done.exit_code == 0, done.output
+    for words in ("Your plan", "the cheapest change first", "Rule of thumb", "With one more node"):
+        assert words in done.output
+    found = json.loads(_run("plan", *REQUEST, "--around", "zero_stage=3", "--json").output)
+    own = found["around"]["candidate"]["plan"]
+    assert (own["zero_stage"], own["dp"], own["grad_accum"]) == (3, 8, 32)
+
+
+def test_why_not_names_the_terms_that_another_plan_loses() -> None:
+    done = _run("why-not", *REQUEST, "--tp", "8")
+    assert "Why not tp=8: is slower" in done.output
+    assert "tensor-parallel traffic" in done.output
+    found = json.loads(_run("why-not", *REQUEST, "--tp", "8", "--json").output)
+    lost = found["seconds_lost_by_term"]
+    assert max(lost, key=lambda name: lost[name]) == "tp_comm"
+    assert "heads-tp" in _run("why-not", *REQUEST, "--tp", "3").output
 
 
 def test_models_and_hardware_are_listed() -> None:

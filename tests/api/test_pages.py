@@ -86,8 +86,31 @@ def test_the_ranking_is_filtered_and_sorted_by_the_address(
     assert "valid integer" in wrong.text
 
 
+def test_the_form_asks_about_the_users_own_plan_and_other_worlds(client: TestClient) -> None:
+    answer = _send(client, around="zero_stage=3, micro_batch=2", what_if="yes")
+    assert answer.status_code == 303, answer.text
+    url = answer.headers["location"]
+    finished(client, url.rsplit("/", 1)[-1])
+    ranking = client.get(url).text
+    for words in ("Your plan", "What would improve it", "Rule of thumb", "With one more node"):
+        assert words in ranking
+    wrong = _send(client, around="zero=3")
+    assert wrong.status_code == 422
+    assert "/search/around" in wrong.text
+
+
+def test_a_page_says_why_not_another_plan(client: TestClient, done: dict[str, Any]) -> None:
+    page = client.get(f"/plans/{done['id']}/explain?tp=8&zero_stage=&pp=").text
+    assert "is slower" in page
+    assert "tensor-parallel traffic" in page
+    wrong = client.get(f"/plans/{done['id']}/explain?tp=x")
+    assert wrong.status_code == 422
+    assert "valid integer" in wrong.text
+
+
 def test_every_page_uses_this_host_alone(client: TestClient, done: dict[str, Any]) -> None:
     pages = ["/", "/docs", f"/plans/{done['id']}", f"/plans/{done['id']}/candidates/1"]
+    pages.append(f"/plans/{done['id']}/explain?tp=8")
     for url in pages:
         answer = client.get(url)
         policy = answer.headers["content-security-policy"]
