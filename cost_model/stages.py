@@ -108,6 +108,7 @@ def _layer_costs(
     known: Coefficients,
     selective: Bools,
     feed_forward: Bools,
+    runs_ahead: bool,
 ) -> list[_LayerCost]:
     def spread(values: Floats) -> Floats:
         return values.take(of_shape.of_row)
@@ -189,7 +190,7 @@ def stage_times(
     writes_scores = training.attention in ("eager", "fused_softmax")
     selective = (table.recompute == Recompute.SELECTIVE) & writes_scores
     feed_forward = table.recompute == Recompute.MLP
-    costs = _layer_costs(model, table, shapes, of_shape, known, selective, feed_forward)
+    costs = _layer_costs(model, table, shapes, of_shape, known, selective, feed_forward, runs_ahead)
     embedding = spread(shapes.edges.embedding)
     head_forward = spread(shapes.edges.head_forward)
     head = head_forward + spread(shapes.edges.head_backward)

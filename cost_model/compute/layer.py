@@ -24,6 +24,8 @@ class LayerTimes:
     backward: Floats
     core_forward: Floats
     """Part of the forward pass that selective recompute repeats."""
+    mlp_forward: Floats
+    """Part of the forward pass that recompute of the feed-forward repeats."""
     operators: Floats
     """Operators that the host issues in the forward pass."""
     hides_traffic: Bools
@@ -99,6 +101,7 @@ def layer_times(
         wide += attention.heads * attention.head_dim / tp + kv * attention.head_dim
         adapted = len(products)
     inner = np.zeros(shapes)  # activated elements
+    before_mlp = len(products)
     if layer.mlp is not None:
         products += mlp_products(
             model.hidden, layer.mlp.intermediate, layer.mlp.gated, tokens, tp, one
@@ -139,10 +142,16 @@ def layer_times(
     launch = rates.gpu.kernel_overhead_us * 1e-6
     small = np.maximum(p.operators - 2 * count, 4.0) * launch
     adapters = _adapter_seconds(training, products, adapted, rates)
+    down = before_mlp + 1 + (layer.moe is not None)
+    again = times[before_mlp:count].sum(0)
+    if count > before_mlp:
+        # a checkpoint of PyTorch stops once all that is saved is there: before the last product
+        again = again - np.where(vendor, 0.0, times[min(down, count - 1)])
     return LayerTimes(
         forward=times[:count].sum(0) + core_forward + loose_forward + small + adapters,
         backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,
         core_forward=core_forward,
+        mlp_forward=again + p.activation_forward * inner * rates.element_bytes / rates.bytes_per_s,
         operators=p.operators + (12.0 if layer.moe is not None else 0.0),
         hides_traffic=table.overlap_comm & (table.software == Software.MEGATRON),
     )
