@@ -27,8 +27,8 @@ class SoftwareMemory(Frozen):
     """The loss works on each rank's part of the vocabulary (Megatron's cross-entropy)."""
     holds_16bit_weights: bool
     """16-bit weights beside an fp32 master; FSDP casts its fp32 shard while gathering."""
-    zero_engine: bool
-    """DeepSpeed's engine holds the states: its optimizer wrappers, buckets and flat copies."""
+    always_shards_optimizer: bool
+    """bf16 runs shard the optimizer over data-parallel ranks whatever the ZeRO stage says."""
     gradient_bytes: GradientBytes
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
@@ -58,8 +58,7 @@ class SoftwareMemory(Frozen):
     """With sequence parallelism the gathered input of a matrix product is not kept but gathered
     again in the backward pass (arXiv 2205.05198, section 4.2.2)."""
     flat_copy_at_init: bool
-    """Weights are copied into flat 16-bit buffers at start (not DeepSpeed's engine, whose copies
-    are known)."""
+    """Weights are copied into flat 16-bit buffers at start."""
     bucket_buffers: bool
     """Reduce and all-gather buckets are buffers of their own, not views of the gradient."""
     caches_weight_gradients: bool
