@@ -12,6 +12,8 @@ Optimizer = Literal[
 ]
 AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 
+Stack = Literal["nanotron", "internevo", "paddle", "litgpt", "torchtitan"]
+
 
 class Lora(Frozen):
     """Low-rank adapters on the named matrices; the base is frozen (4-bit for QLoRA)."""
@@ -42,6 +44,12 @@ class TrainingSpec(Frozen):
     fp32_master: bool = True
     """Mixed precision holds an fp32 copy of the weights and fp32 optimizer states; False trains
     with weights, gradients and states in `precision` alone."""
+    fused_loss: bool = False
+    """The loss is compiled or fused into kernels that read the logits in `precision`: beside them
+    only their gradient exists, and no fp32 copy."""
+    stack: Stack | None = None
+    """The framework that trains, where it holds other memory than the plan's software does of
+    itself (memory.json, `stacks`)."""
     tokens: int | None = Field(default=None, ge=1, le=10**18)
     """Tokens to train on, for days and cost."""
     lora: Lora | None = None
