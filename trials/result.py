@@ -1,6 +1,7 @@
 """What a trial found, as the worker writes it and everybody reads it. No torch here."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -37,6 +38,18 @@ class CollectiveMeasurement(Frozen):
     seconds: float
 
 
+class KernelMeasurement(Frozen):
+    """One kernel that ran alone, on every rank at the same time."""
+
+    kind: Literal["gemm", "stream"]
+    seconds: float
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    n_bytes: int = 0
+    """Read and written (stream)."""
+
+
 class MemoryMeasurement(Frozen):
     """Bytes of one rank at the peak of one phase."""
 
@@ -59,6 +72,7 @@ class RankReport(Frozen):
     steps: tuple[StepMeasurement, ...] = ()
     memory: tuple[MemoryMeasurement, ...] = ()
     collectives: tuple[CollectiveMeasurement, ...] = ()
+    kernels: tuple[KernelMeasurement, ...] = ()
     startup: dict[str, float] = Field(default_factory=dict)
     """Seconds of import, process group, model, engine."""
     notes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from cost_model.plans import Plan
 from cost_model.specs import ModelSpec, TrainingSpec
 from cost_model.specs.frozen import Frozen
+from trials.proposal import Proposal
 
 VERSION = 1
 """Workers refuse files of another version: old and new nodes may share one file system."""
@@ -37,12 +38,14 @@ class TrialFile(Frozen):
     """Every step sees the first batch: the loss must then fall."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     sweep_collectives: bool = False
-    """Measures the bandwidth of the plan's own groups before training."""
+    """Measures the bandwidth of the plan's own groups, and a few kernels, before training."""
     step_limit_s: float | None = Field(default=None, gt=0)
     """Stops early once the median measured step is slower than this (pruning)."""
     timeout_s: float = Field(default=600.0, gt=0)
     collective_timeout_s: float = Field(default=120.0, gt=0)
     """After so long in one collective a rank gives up and says who is missing."""
+    proposal: Proposal | None = None
+    """Why a campaign wants the trial; no worker reads it."""
 
     @field_validator("trial_id")
     @classmethod

@@ -118,11 +118,13 @@ def _run(
     from trials.engines import build_trainer
     from trials.measure import CollectiveClock, MemoryClock, sweep
     from trials.model.transformer import parameter_count
+    from trials.probe import probe
 
     memory = MemoryClock(device)
     trainer = build_trainer(trial, rank, device)
     progress.reached("engine", "init")
     swept = sweep(trainer.mesh, device) if trial.sweep_collectives else ()
+    kernels = probe(trial, device) if trial.sweep_collectives else ()
 
     def entered(phase: str) -> None:
         memory.enter(phase)
@@ -142,6 +144,7 @@ def _run(
         steps=tuple(loop.measured[trial.warmup_steps :]),
         memory=memory.report(),
         collectives=swept,
+        kernels=kernels,
         startup=progress.startup,
         notes=tuple(trainer.notes),
     )

@@ -19,7 +19,8 @@ def serve(path: Path, idle_s: float = IDLE_S) -> None:
     prepare_imports()
     import trials.engines
     import trials.measure
-    import trials.model.stages  # noqa: F401
+    import trials.model.stages
+    import trials.probe  # noqa: F401
 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
