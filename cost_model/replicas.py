@@ -47,7 +47,8 @@ def _reduce_element_bytes(training: TrainingSpec, table: PlanTable) -> Floats:
     """Bytes of a gradient element on the wire [plans].
 
     Megatron reduces its fp32 main gradients under bf16 and 16-bit ones under fp16; DeepSpeed
-    reduces in the training precision; FSDP as asked, else in the training precision.
+    reduces in the training precision; FSDP as asked, else in the training precision. comm_16bit
+    casts whatever it is (DeepSpeed's communication_data_type, Megatron's --grad-reduce-in-bf16).
     """
     element = 4.0 if training.precision == "fp32" else 2.0
     wide = training.fp32_grad_accum
@@ -56,7 +57,7 @@ def _reduce_element_bytes(training: TrainingSpec, table: PlanTable) -> Floats:
         by_software[Software.MEGATRON] = 4.0 if training.precision == "bf16" else element
     elif wide:
         by_software[[Software.MEGATRON, Software.FSDP]] = 4.0
-    return by_software.take(table.software)
+    return np.where(table.comm_16bit, 2.0, by_software.take(table.software))
 
 
 def data_parallel(
@@ -99,17 +100,21 @@ def data_parallel(
         again = np.where(three & (table.hpz > 1), near, gather)
     if table.quantized_gradients.any():
         reduce = np.where(three & table.quantized_gradients, reduce / 4.0, reduce)
-    buckets = np.maximum(held / np.maximum(table.reduce_bucket, 1), 1.0)
-    pieces = np.where(three, layers, buckets)
+    pieces = np.where(three, layers, _buckets(held, table.reduce_bucket))
+    gathers = np.where(three, layers, _buckets(held, table.allgather_bucket))
     far = size * table.tp > topology.gpus_per_node
-    more = (pieces - 1.0) * np.where(far, topology.network_base_s, topology.island_base_s)
+    base = np.where(far, topology.network_base_s, topology.island_base_s)
+    more = (pieces - 1.0) * base
 
     # What runs beside a backward pass: reductions, and at stage 3 the gather; behind a forward
     # pass: stage 3's gather, and Megatron's of the weights just updated
     behind = three | (table.overlap_comm & (table.software == Software.MEGATRON))
     hidden = np.array([coefficients.of_software(s).dp_overlap for s in Software])
     hidden = hidden.take(table.software) * (table.overlap_comm | three)
-    early = _exposed(gather + more, forward, hidden * behind, pieces, comm_slowdown)
+    behind = behind & ((table.prefetch_bucket > 0) | ~three)
+    early = _exposed(
+        gather + (gathers - 1.0) * base, forward, hidden * behind, gathers, comm_slowdown
+    )
     late = np.where(three, again + reduce, np.where(none, 2.0 * reduce, reduce)) + more
     late = _exposed(late, backward, hidden, pieces, comm_slowdown)
     weights = np.where(none, 0.0, np.where(three, early, early * trained))
@@ -120,6 +125,12 @@ def data_parallel(
     gathers = np.where(three, 2.0 * table.grad_accum, np.where(none, 0.0, trained)) * element
     reduces = np.where(stage >= 2, table.grad_accum, np.where(none, 2.0, 1.0)) * (trained * wire)
     return DataParallel(every * many, once * many, held * (gathers + reduces) * share)
+
+
+def _buckets(elements: Floats, bucket: Ints) -> Floats:
+    """Buckets that the elements fill [plans]."""
+    filled: Floats = np.maximum(elements / np.maximum(bucket, 1), 1.0)
+    return filled
 
 
 def _exposed(

@@ -41,6 +41,7 @@ def shapes_of(
         table.sequence_parallel,
         table.sp,
         table.cp,
+        table.cp_all_gather,
         table.ep,
         table.micro_batch,
         table.compile,

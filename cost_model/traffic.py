@@ -55,6 +55,8 @@ def layer_traffic(
     behind the weight's gradient (arXiv 2205.05198, section 4.2.2). Ulysses: four all-to-alls, of
     a rank's queries, keys, values and outputs (arXiv 2309.14509, section 3.2). Ring attention:
     keys and values pass cp - 1 times, behind the attention core (arXiv 2310.01889, section 3).
+    All-gather context parallelism gathers them first, with nothing to hide behind, again in the
+    backward pass, where their gradients are scattered too (arXiv 2407.21783, section 3.3.2).
     Experts: dispatch and combine.
     """
     element = 4.0 if training.precision == "fp32" else 2.0
@@ -87,8 +89,15 @@ def layer_traffic(
         hop = point_to_point_seconds(topology, ring, table.tp * table.sp)
         pass_seconds = np.where(steps > 0, steps * hop, 0.0)
         core_backward = 2.5 * times.core_forward
-        sp_forward = 4.0 * switch + np.maximum(pass_seconds - times.core_forward, 0.0)
-        sp_backward = 4.0 * switch + np.maximum(2.0 * pass_seconds - core_backward, 0.0)
+        context_forward = np.maximum(pass_seconds - times.core_forward, 0.0)
+        context_backward = np.maximum(2.0 * pass_seconds - core_backward, 0.0)
+        if table.cp_all_gather.any():
+            stride = table.tp * table.sp
+            whole = all_gather_seconds(topology, ring * table.cp, table.cp, stride)
+            context_forward = np.where(table.cp_all_gather, whole, context_forward)
+            context_backward = np.where(table.cp_all_gather, 2.0 * whole, context_backward)
+        sp_forward = 4.0 * switch + context_forward
+        sp_backward = 4.0 * switch + context_backward
         sp_bytes = moved * (table.sp - 1) / table.sp + steps * ring
 
     ep, ep_bytes = np.zeros(len(table)), np.zeros(len(table))
@@ -146,8 +155,9 @@ def edge_traffic(
 
 
 def steps_of(table: PlanTable) -> Floats:
-    """Ring-attention steps beyond the first [plans]."""
-    return (table.cp - 1).astype(float)
+    """Exchanges of keys and values: ring steps beyond the first, or one gather [plans]."""
+    ring = (table.cp - 1).astype(float)
+    return np.where(table.cp_all_gather, np.minimum(ring, 1.0), ring)
 
 
 def pipeline_hop_seconds(

@@ -81,9 +81,8 @@ def layer_times(
     A product [m, k] x [k, n] costs, in the backward pass, the gradient of its input
     [m, n] x [n, k] and of its weight [k, m] x [m, n]; a frozen weight has no gradient.
     """
-    shapes = len(table)
+    shapes, tp = len(table), table.tp.astype(float)
     tokens = rank_tokens(table, training.seq_len)
-    tp = table.tp.astype(float)
     one = np.ones(shapes)
     products: list[_Product] = []
     adapted = 0  # how many products carry low-rank adapters
@@ -139,14 +138,9 @@ def layer_times(
     loose_forward, loose_backward = _loose_seconds(
         model, layer, table, rates, p, tokens, inner, wide * tokens, routed
     )
-    launch = rates.gpu.kernel_overhead_us * 1e-6
-    small = np.maximum(p.operators - 2 * count, 4.0) * launch
+    small = np.maximum(p.operators - 2 * count, 4.0) * (rates.gpu.kernel_overhead_us * 1e-6)
     adapters = _adapter_seconds(training, products, adapted, rates)
-    down = before_mlp + 1 + (layer.moe is not None)
-    again = times[before_mlp:count].sum(0)
-    if count > before_mlp:
-        # a checkpoint of PyTorch stops once all that is saved is there: before the last product
-        again = again - np.where(vendor, 0.0, times[min(down, count - 1)])
+    again = _mlp_again(times[before_mlp:count], layer.moe is not None, vendor)
     return LayerTimes(
         forward=times[:count].sum(0) + core_forward + loose_forward + small + adapters,
         backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,
@@ -155,6 +149,18 @@ def layer_times(
         operators=p.operators + (12.0 if layer.moe is not None else 0.0),
         hides_traffic=table.overlap_comm & (table.software == Software.MEGATRON),
     )
+
+
+def _mlp_again(products: Floats, has_router: bool, vendor: Bools) -> Floats:
+    """Seconds of the feed-forward's products that its own checkpoint repeats [shapes].
+
+    PyTorch's checkpoint stops once all that is saved is there, before the last product; Megatron's
+    runs whole.
+    """
+    whole: Floats = products.sum(0)
+    if not len(products):
+        return whole
+    return whole - np.where(vendor, 0.0, products[1 + has_router])
 
 
 def _loose_seconds(
