@@ -53,6 +53,8 @@ class LayerBytes:
     """All that exists when the layer's backward pass begins: kept, and recomputed scores."""
     transient: Floats
     """Gradients of activations alive at once in its backward pass."""
+    feed_forward: Floats
+    """Part of kept that goes where the feed-forward alone is recomputed: all but its input."""
 
 
 COMPOSED_GELU = 3
@@ -87,6 +89,7 @@ def shards(
         plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, 2.0),
         repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
         score_bytes=_score_bytes(coefficients, training, software),
+        gathers=np.where(table.cp_all_gather, table.cp, 0).astype(np.float64),
         selective=table.recompute == 1,
     )
 
@@ -111,8 +114,11 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         if training.attention in ("eager", "fused_softmax"):
             scores = scores + _scores(attention, training, dropout, on)
             widest = np.maximum(widest, _score_transient(attention, training, on))
-        width = attention.heads * (2 * attention.head_dim + 2 * attention.value_head_dim)
+        sizes = attention.head_dim + attention.value_head_dim
+        # whole keys and values, and their gradients, where they are gathered
+        width = 2 * sizes * (attention.heads + on.gathers * attention.kv_heads)
         widest = np.maximum(widest, element * width / on.tp)
+    before = sharded
     # a frozen matrix needs no input for its gradient, unless an adapter reads it too
     frozen = training.lora is not None and training.lora.targets == "attention"
     if layer.mlp is not None:
@@ -136,6 +142,7 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         kept=kept + np.where(on.selective, 0.0, scores),
         whole=kept + scores,
         transient=on.tokens * (widest + 2 * element * hidden),
+        feed_forward=on.tokens * (sharded - before),
     )
 
 

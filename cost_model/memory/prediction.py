@@ -102,6 +102,7 @@ def _block(
         table.sequence_parallel,
         table.sp,
         table.cp,
+        table.cp_all_gather,
         table.ep,
         table.micro_batch,
         table.recompute,

@@ -156,10 +156,10 @@ def stage_work(
         for layers, adapter in zip(stages.layers, work.adapter, strict=True):
             dense = dense + layers * adapter
 
-    share = _recomputed(table, stages)
-    acts, whole, transient = _activations(work, stages, share)
+    share, partly = _recomputed(table, stages)
+    acts, whole, transient = _activations(work, stages, share, partly)
     between = work.workspace + work.cached_gradient
-    at_end = work.workspace + transient + np.where(share > 0, whole, 0.0)
+    at_end = work.workspace + transient + whole
     last = stages.has_head
     in_flight = layers_in_flight(table, stages.index)
     return StageWork(
@@ -179,19 +179,25 @@ def stage_work(
     )
 
 
-def _recomputed(table: PlanTable, stages: Stages) -> Floats:
-    """Share of the stage's layers that are recomputed whole."""
+def _recomputed(table: PlanTable, stages: Stages) -> tuple[Floats, Floats]:
+    """Share of the stage's layers that are recomputed whole, and share that are so in part."""
     held = np.maximum(sum(stages.layers, np.zeros(1)), 1.0)
     wanted = np.where(table.recompute_layers < 0, held, table.recompute_layers)
-    return np.where(table.recompute == Recompute.FULL, np.minimum(wanted, held) / held, 0.0)
+    share = np.minimum(wanted, held) / held
+    whole = np.where(table.recompute == Recompute.FULL, share, 0.0)
+    return whole, np.where(table.recompute == Recompute.MLP, share, 0.0)
 
 
-def _activations(work: PlanWork, stages: Stages, share: Floats) -> tuple[Floats, Floats, Floats]:
-    """Kept of one micro-batch; the largest layer whole; the largest layer's transients."""
+def _activations(
+    work: PlanWork, stages: Stages, share: Floats, partly: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Kept of one micro-batch; what the largest layer recomputes; its transients."""
     acts, whole, transient = np.zeros((3, len(share)))
     for layers, layer in zip(stages.layers, work.per_layer, strict=True):
-        acts = acts + layers * (layer.kept + share * (work.checkpoint - layer.kept))
-        whole = np.maximum(whole, layer.whole)
+        saved = share * (layer.kept - work.checkpoint) + partly * layer.feed_forward
+        acts = acts + layers * (layer.kept - saved)
+        again = np.where(share > 0, layer.whole, np.where(partly > 0, layer.feed_forward, 0.0))
+        whole = np.maximum(whole, again)
         # selective recompute brings one layer's scores back
         transient = np.maximum(transient, layer.transient + (layer.whole - layer.kept))
     return acts, whole, transient
