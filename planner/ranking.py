@@ -54,15 +54,23 @@ def blocks(table: PlanTable) -> Iterator[PlanTable]:
 
 def evaluate(world: World, table: PlanTable) -> Prediction:
     """Memory and time of every plan of a table."""
-    return predict(world.model, world.cluster, world.training, table, world.coefficients)
+    return predict(
+        world.model,
+        world.cluster,
+        world.training,
+        table,
+        world.coefficients,
+        world.memory_coefficients,
+    )
 
 
 def _held(world: World, table: PlanTable) -> Scores:
     """Memory alone; the step time is unknown (0)."""
     if not len(table):
         return _sure(0)
-    held = memory(world.model, world.cluster, world.training, table)
-    chance = fits_probability(held, world.cluster)
+    known = world.memory_coefficients
+    held = memory(world.model, world.cluster, world.training, table, known)
+    chance = fits_probability(held, world.cluster, known)
     unknown = np.zeros(len(table))
     return Scores(unknown, held.total_bytes, held.host_bytes, chance)
 

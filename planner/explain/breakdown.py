@@ -23,7 +23,7 @@ class StageMemory:
 
 def memory_by_stage(world: World, plan: Plan) -> tuple[StageMemory, ...]:
     """Every stage of a plan; the formulas are those of the search."""
-    found = detail(world.model, world.cluster, world.training, plan)
+    found = detail(world.model, world.cluster, world.training, plan, world.memory_coefficients)
     stages = []
     for stage, params in enumerate(found.params):
         present = {m.phase for m in found.moments if m.stage == stage}

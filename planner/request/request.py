@@ -6,6 +6,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from cost_model.calibration import Coefficients
+from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.plans import Plan
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from cost_model.specs.frozen import Frozen
@@ -33,11 +34,15 @@ class Resolved:
     """Node groups with different GPUs; empty for a cluster of equal nodes."""
     coefficients: Coefficients | None = None
     """Of step time, where trials on this cluster have calibrated them; None takes the shipped."""
+    memory_coefficients: MemoryCoefficients | None = None
+    """The same of memory."""
 
     @property
     def world(self) -> World:
         """What plans are judged against."""
-        return World(self.model, self.cluster, self.training, self.coefficients)
+        return World(
+            self.model, self.cluster, self.training, self.coefficients, self.memory_coefficients
+        )
 
 
 class _Request(Frozen):

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Literal
 
 from cost_model.calibration import Coefficients
+from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.plans import Bools, Plan, PlanTable
 from cost_model.specs import Attention, ClusterSpec, ModelSpec, TrainingSpec
 
@@ -19,6 +20,8 @@ class World:
     training: TrainingSpec
     coefficients: Coefficients | None = None
     """Of step time, where trials on this cluster have calibrated them; None takes the shipped."""
+    memory_coefficients: MemoryCoefficients | None = None
+    """The same of memory."""
 
     @cached_property
     def attentions(self) -> tuple[Attention, ...]:
