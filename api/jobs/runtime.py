@@ -112,7 +112,7 @@ class Jobs:
 
     def settle_lost(self) -> None:
         """Fails requests whose job ended without saying so: tried too often, or broken."""
-        for plan_id in self.store.open_plans(LOST_SECONDS):
+        for plan_id in self.store.requests.open(LOST_SECONDS):
             status = DBOS.get_workflow_status(plan_id)
             if status is None or status.status in ENDED:
                 ended = "has no job" if status is None else f"ended as {status.status}"

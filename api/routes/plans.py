@@ -14,7 +14,7 @@ from api.problems import problem_responses
 from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource, summary_of
-from api.store import IdempotencyConflict, PlanRecord, PlanStatus, Store
+from api.store import IdempotencyConflict, PlanRecord, Status, Store
 from planner.request import PlanRequest
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -85,7 +85,7 @@ class ListQuery(BaseModel):
 
     limit: int = Field(20, ge=1, le=200)
     cursor: str | None = Field(None, max_length=200)
-    status: PlanStatus | None = None
+    status: Status | None = None
 
 
 @router.get("", summary="List requests, the newest first", responses=problem_responses(401, 422))

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from api.schemas.candidates import CandidateItem
 from api.schemas.explain import Explained
-from api.store import PlanRecord, PlanStatus
+from api.store import PlanRecord, Status
 from planner.candidate import Candidate
 from planner.explain import Around, WhatIf
 from planner.request import Resolved
@@ -69,7 +69,7 @@ class PlanResource(BaseModel):
     """One request for plans."""
 
     id: str
-    status: PlanStatus
+    status: Status
     summary: dict[str, Any]
     """What the request resolved to."""
     request: dict[str, Any]

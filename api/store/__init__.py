@@ -1,17 +1,32 @@
-"""Keeps requests, candidates and predictions, on SQLite and on PostgreSQL alike."""
+"""Keeps requests, candidates, dry runs, trials and campaigns, on SQLite and on PostgreSQL alike."""
 
 from api.store.engine import create_engine
+from api.store.ids import new_id
 from api.store.migrate import migrate
-from api.store.records import CandidateRecord, NewCandidate, PlanRecord, PlanStatus
+from api.store.records import (
+    CalibrationRecord,
+    CampaignRecord,
+    CandidateRecord,
+    DryRunRecord,
+    NewCandidate,
+    PlanRecord,
+    Status,
+    TrialRecord,
+)
 from api.store.store import IdempotencyConflict, Store
 
 __all__ = [
+    "CalibrationRecord",
+    "CampaignRecord",
     "CandidateRecord",
+    "DryRunRecord",
     "IdempotencyConflict",
     "NewCandidate",
     "PlanRecord",
-    "PlanStatus",
+    "Status",
     "Store",
+    "TrialRecord",
     "create_engine",
     "migrate",
+    "new_id",
 ]

@@ -4,21 +4,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
-OPEN: tuple[PlanStatus, ...] = ("queued", "running")
+OPEN: tuple[Status, ...] = ("queued", "running")
 """Statuses that can still change."""
 
 
 @dataclass(frozen=True)
-class PlanRecord:
-    """One request for plans."""
+class JobRecord:
+    """Something that a job works on."""
 
     id: str
-    status: PlanStatus
-    request: dict[str, Any]
-    summary: dict[str, Any]
-    progress: dict[str, Any] | None
+    status: Status
     result: dict[str, Any] | None
     error: dict[str, Any] | None
     created_at: datetime
@@ -29,6 +26,58 @@ class PlanRecord:
     def done(self) -> bool:
         """Whether the status is final."""
         return self.status not in OPEN
+
+
+@dataclass(frozen=True)
+class PlanRecord(JobRecord):
+    """One request for plans."""
+
+    request: dict[str, Any]
+    summary: dict[str, Any]
+    progress: dict[str, Any] | None
+    calibration: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class DryRunRecord(JobRecord):
+    """One dry run."""
+
+    plan_request_id: str
+    rank: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CampaignRecord(JobRecord):
+    """One campaign."""
+
+    plan_request_id: str
+    executor: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrialRecord(JobRecord):
+    """One trial."""
+
+    plan_request_id: str
+    campaign_id: str | None
+    rank: int | None
+    executor: str
+    state: str | None
+    trial: dict[str, Any]
+    predicted: dict[str, Any] | None
+    logs: str | None
+
+
+@dataclass(frozen=True)
+class CalibrationRecord:
+    """What trials have taught about one kind of cluster."""
+
+    key: str
+    calibration: dict[str, Any]
+    trials: int
+    updated_at: datetime
 
 
 @dataclass(frozen=True)

@@ -23,23 +23,33 @@ class Base(DeclarativeBase):
     )
 
 
-class PlanRequestRow(Base):
-    """One request for plans, and how far its search is."""
+class JobRow(Base):
+    """Something that a job works on: queued, running, and one of three ends."""
 
-    __tablename__ = "mw_plan_requests"
+    __abstract__ = True
 
-    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
+    id: Mapped[str] = mapped_column(sa.String(100), primary_key=True)
     """Ids sort by time, so that pages by id are pages by time."""
     status: Mapped[str] = mapped_column(sa.String(16), index=True)
-    request: Mapped[dict[str, Any]] = mapped_column(Json)
-    summary: Mapped[dict[str, Any]] = mapped_column(Json)
-    """What the request resolved to, in short."""
-    progress: Mapped[dict[str, Any] | None] = mapped_column(Json)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)
     error: Mapped[dict[str, Any] | None] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class PlanRequestRow(JobRow):
+    """One request for plans, and how far its search is."""
+
+    __tablename__ = "mw_plan_requests"
+
+    id: Mapped[str] = mapped_column(sa.String(36), primary_key=True)
+    request: Mapped[dict[str, Any]] = mapped_column(Json)
+    summary: Mapped[dict[str, Any]] = mapped_column(Json)
+    """What the request resolved to, in short."""
+    progress: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    calibration: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    """What trials on this cluster had taught when the request came; the search uses it."""
 
 
 class CandidateRow(Base):
@@ -82,6 +92,70 @@ class PredictionRow(Base):
     usd: Mapped[float | None]
     """Cost of the token budget, where there is one and the price is known."""
     detail: Mapped[dict[str, Any]] = mapped_column(Json)
+
+
+class DryRunRow(JobRow):
+    """One dry run of a candidate."""
+
+    __tablename__ = "mw_dry_runs"
+
+    plan_request_id: Mapped[str] = mapped_column(
+        sa.ForeignKey("mw_plan_requests.id", ondelete="CASCADE"), index=True
+    )
+    rank: Mapped[int]
+    """Of the candidate."""
+    options: Mapped[dict[str, Any]] = mapped_column(Json)
+    """Pipeline stages to run, and the time limit."""
+
+
+class CampaignRow(JobRow):
+    """One campaign: trials of several plans, from which the ranking is learned anew."""
+
+    __tablename__ = "mw_campaigns"
+
+    plan_request_id: Mapped[str] = mapped_column(
+        sa.ForeignKey("mw_plan_requests.id", ondelete="CASCADE"), index=True
+    )
+    executor: Mapped[str] = mapped_column(sa.String(32))
+    settings: Mapped[dict[str, Any]] = mapped_column(Json)
+    """While it runs, `result` is the state that the next round begins from."""
+
+
+class TrialRow(JobRow):
+    """One trial: a plan on real devices."""
+
+    __tablename__ = "mw_trials"
+
+    plan_request_id: Mapped[str] = mapped_column(
+        sa.ForeignKey("mw_plan_requests.id", ondelete="CASCADE"), index=True
+    )
+    campaign_id: Mapped[str | None] = mapped_column(
+        sa.ForeignKey("mw_campaigns.id", ondelete="CASCADE"), index=True
+    )
+    rank: Mapped[int | None]
+    """Of the candidate; a campaign's plan may be none."""
+    executor: Mapped[str] = mapped_column(sa.String(32))
+    state: Mapped[str | None] = mapped_column(sa.String(16))
+    """Where the executor last had it."""
+    trial: Mapped[dict[str, Any]] = mapped_column(Json)
+    """The trial file, whole."""
+    predicted: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    """What the cost model had said: seconds and bytes."""
+    logs: Mapped[str | None] = mapped_column(sa.Text)
+    """The end of what its ranks printed."""
+
+
+class CalibrationRow(Base):
+    """What trials have taught about one kind of cluster."""
+
+    __tablename__ = "mw_calibrations"
+
+    key: Mapped[str] = mapped_column(sa.String(200), primary_key=True)
+    """The kind: GPU, links and software, not the number of nodes."""
+    calibration: Mapped[dict[str, Any]] = mapped_column(Json)
+    trials: Mapped[int]
+    """Trials that it was fitted to."""
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class IdempotencyRow(Base):

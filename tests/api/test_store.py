@@ -224,5 +224,5 @@ def test_a_candidate_is_found_by_its_rank(store: Store) -> None:
 def test_requests_that_are_not_done_are_found_by_age(store: Store) -> None:
     waiting, done = _added(store), _added(store)
     store.cancel(done)
-    assert list(store.open_plans(older_than_s=-1)) == [waiting]
-    assert list(store.open_plans(older_than_s=60)) == []
+    assert list(store.requests.open(older_than_s=-1)) == [waiting]
+    assert list(store.requests.open(older_than_s=60)) == []
