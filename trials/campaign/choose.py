@@ -1,0 +1,188 @@
+"""Which plans are tried next: Optuna asks, warm-started from the calibrated ranking.
+
+The study lives in memory and is rebuilt from the state before each ask: ended trials are told with
+what they measured and with the bytes they missed, and plans of the ranking with what the calibrated
+model says of them, so that the sampler knows good from bad before it has seen ten trials. What may
+best improve on the best plan so far is enqueued; in between, the sampler draws for itself, where
+the model may be blind.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import optuna
+
+from cost_model.plans import Floats, Plan, PlanTable
+from planner.ranking import evaluate
+from planner.request import Resolved
+from planner.rules import violations
+from planner.search.knobs import WholeSpace
+from planner.search.optimize import sampler
+from trials.campaign.ranking import BLAMED, objective_scores, trialable
+from trials.campaign.state import CampaignState, CampaignTrial
+from trials.campaign.surrogate import Belief, believe, calibrated
+
+DRAW_EVERY = 3
+"""After the first two trials every third is the sampler's own."""
+ASKS = 30
+"""Draws of the sampler before one of the ranking is taken instead: most break a rule."""
+WORST_HOPE = 0.01
+"""A drawn plan with a smaller chance of being the best is not worth a trial."""
+GIB = 2**30
+
+
+def worth(state: CampaignState, belief: Belief, scores: Floats) -> Floats:
+    """Expected improvement on the best plan measured, times the chance to fit [plans].
+
+    Improvement of the logarithm of the objective; with log normal times it has the closed form of
+    Jones, Schonlau and Welch 1998, equation 15. Before any trial the best prediction comes first.
+    """
+    chance = belief.prediction.fits_probability
+    if not belief.measured.any():
+        return np.exp(scores.min() - scores) * chance
+    best = scores[belief.measured].min()
+    deviation = belief.deviation
+    z = (best - scores) / deviation
+    below = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in z])
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    gain: Floats = deviation * (z * below + density) * chance
+    return gain
+
+
+def next_plans(resolved: Resolved, state: CampaignState, tried: set[Plan]) -> Iterator[Plan]:
+    """Plans worth a trial, the most promising first, each with Optuna's consent.
+
+    Deterministic for a state. Yields (plan, whether the sampler drew it).
+    """
+    for plan, _ in proposals(resolved, state, tried):
+        yield plan
+
+
+def proposals(
+    resolved: Resolved, state: CampaignState, tried: set[Plan]
+) -> Iterator[tuple[Plan, bool]]:
+    """The same with whether the sampler drew the plan by itself."""
+    narrowed = trialable(calibrated(resolved, state.calibration))
+    plans = [r.plan for r in state.ranking]
+    if not plans:
+        return
+    # what is pending is believed to come out as predicted: its neighbours lose their novelty
+    assumed = [t if not t.pending else _as_predicted(t) for t in state.trials if not t.foreign]
+    belief = believe(resolved, state.calibration, plans, assumed)
+    scores = objective_scores(resolved, belief)
+    order = np.argsort(-worth(state, belief, scores), kind="stable")
+    queue = [plans[row] for row in order if plans[row] not in tried]
+    study, knobs = rebuilt(narrowed, state, belief, scores)
+    number = len(state.trials)
+    best = _best_score(belief, scores)
+    if number >= 2 and number % DRAW_EVERY == DRAW_EVERY - 1:
+        drawn = _drawn(narrowed, state, study, knobs, tried, best, assumed)
+        if drawn is not None:
+            yield drawn, True
+    for plan in queue:
+        parameters = knobs.parameters(plan)
+        if parameters is not None:
+            study.enqueue_trial(parameters, user_attrs={"origin": "ranking"})
+            plan = knobs.suggest(study.ask())  # noqa: PLW2901
+        yield plan, False
+
+
+def rebuilt(
+    resolved: Resolved, state: CampaignState, belief: Belief, scores: Floats
+) -> tuple[optuna.Study, WholeSpace]:
+    """The study of a state: what the model says, then what was measured."""
+    knobs = WholeSpace(resolved)
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        study = optuna.create_study(
+            direction="minimize",
+            sampler=sampler(state.settings.sampler, state.settings.seed + len(state.trials)),
+        )
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    missing = _missing_gib(resolved, belief)
+    by_plan = {r.plan: row for row, r in enumerate(state.ranking)}
+    measured = {t.plan for t in state.trials if not t.pending}
+    for plan, row in by_plan.items():
+        if plan not in measured:
+            _tell(study, knobs, plan, float(scores[row]), float(missing[row]), "predicted")
+    for trial in state.trials:
+        if trial.pending or trial.foreign or trial.proxy is not None:
+            continue
+        if trial.ran and trial.plan in by_plan:
+            row = by_plan[trial.plan]
+            _tell(study, knobs, trial.plan, float(scores[row]), float(missing[row]), "measured")
+        elif trial.outcome in BLAMED:
+            _tell(study, knobs, trial.plan, None, 1.0, "failed")
+    return study, knobs
+
+
+def _tell(
+    study: optuna.Study,
+    knobs: WholeSpace,
+    plan: Plan,
+    value: float | None,
+    missing_gib: float,
+    source: str,
+) -> None:
+    parameters = knobs.parameters(plan)
+    if parameters is None:
+        return  # off the axes, such as some layers recomputed: no sampler draws it
+    study.enqueue_trial(parameters, user_attrs={"source": source})
+    trial = study.ask()
+    knobs.suggest(trial)
+    if value is None:
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        trial.set_constraint("missing_gib", missing_gib)
+    study.tell(trial, value)
+
+
+def _drawn(
+    resolved: Resolved,
+    state: CampaignState,
+    study: optuna.Study,
+    knobs: WholeSpace,
+    tried: set[Plan],
+    best: float | None,
+    trials: Sequence[CampaignTrial],
+) -> Plan | None:
+    """A plan that the sampler draws: legal, likely to fit, new, and not without hope."""
+    for _ in range(ASKS):
+        trial = study.ask()
+        plan = knobs.suggest(trial)
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        if plan in tried or violations(resolved.world, plan):
+            continue
+        found = evaluate(resolved.world, PlanTable.from_plans([plan]))
+        if found.fits_probability[0] < resolved.search.min_fits_probability:
+            continue
+        if plan.global_batch != resolved.training.global_batch:
+            continue
+        if best is not None:
+            belief = believe(resolved, state.calibration, [plan], trials)
+            ahead = (best - float(objective_scores(resolved, belief)[0])) / belief.deviation[0]
+            if 0.5 * math.erfc(-ahead / math.sqrt(2)) < WORST_HOPE:
+                continue
+        return plan
+    return None
+
+
+def _best_score(belief: Belief, scores: Floats) -> float | None:
+    return float(scores[belief.measured].min()) if belief.measured.any() else None
+
+
+def _missing_gib(resolved: Resolved, belief: Belief) -> Floats:
+    """What each plan misses on the worst rank, in GiB: the constraint, kept at zero or less."""
+    node = resolved.cluster.node
+    total: Floats = belief.prediction.memory.total_bytes / GIB
+    return total - node.gpu.memory_gib
+
+
+def _as_predicted(trial: CampaignTrial) -> CampaignTrial:
+    return trial.model_copy(update={"measured_seconds": trial.predicted_seconds, "outcome": "ok"})
