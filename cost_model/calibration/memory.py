@@ -3,6 +3,9 @@
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from pydantic import Field
 
 from cost_model.plans import Software
 from cost_model.specs.frozen import Frozen
@@ -43,6 +46,9 @@ class SoftwareMemory(Frozen):
     """16-bit tensors of the intermediate width that a gated MLP saves: 4, or 3 fused."""
     repeats_kv: bool
     """Key and value are expanded to all query heads before attention."""
+    stale_projections: int = 0
+    """Parts of the fused query-key-value product that nothing needs, kept alive because another
+    part is a view of the same storage."""
     eager_score_bytes: float
     """Saved per attention score by an eager softmax in 16 bits, without dropout: its result, and
     where it runs in fp32 that copy too (2 + 4)."""
@@ -72,6 +78,17 @@ class SoftwareMemory(Frozen):
 
 
 class HostMemory(Frozen):
+class StackMemory(Frozen):
+    """A framework that holds what another software's profile says, but for some figures."""
+
+    like: str
+    """Name of the software whose profile it starts from."""
+    changes: dict[str, Any]
+    """Figures of SoftwareMemory that are its own."""
+    source: str
+    """Where they come from."""
+
+
     """What training takes of the host beside offloaded states."""
 
     process_gib: float
@@ -92,6 +109,8 @@ class MemoryCoefficients(Frozen):
 
     software: dict[str, SoftwareMemory]
     fragmentation: float
+    stacks: dict[str, StackMemory] = Field(default_factory=dict)
+    """Frameworks of their own, by the names that TrainingSpec.stack may have."""
     """Share of the allocated peak that the allocator holds beyond it even under pressure."""
     context_gib: float
     """CUDA context and loaded kernels, outside the allocator."""
@@ -104,6 +123,16 @@ class MemoryCoefficients(Frozen):
         """The profile of one software."""
         return self.software[software.name.lower()]
 
+
+    def in_stack(self, name: str | None) -> "MemoryCoefficients":
+        """The same where a framework of its own trains: its profile stands for every software."""
+        if name is None:
+            return self
+        stack = self.stacks[name]
+        profile = SoftwareMemory.model_validate(
+            self.software[stack.like].model_dump() | stack.changes
+        )
+        return self.model_copy(update={"software": dict.fromkeys(self.software, profile)})
 
 @cache
 def default_memory_coefficients() -> MemoryCoefficients:

@@ -56,7 +56,8 @@ def edge_times(
     )
     logits = tokens * width
     loss = logits * np.where(parallel_loss(table), 1.0, tp)
-    loss = loss * np.where(table.chunked_loss | table.compile, _CHUNKED_LOSS_BYTES, _LOSS_BYTES)
+    fused = table.chunked_loss | table.compile | training.fused_loss
+    loss = loss * np.where(fused, _CHUNKED_LOSS_BYTES, _LOSS_BYTES)
     unit = 1.0 / rates.bytes_per_s
     frozen = training.lora is not None
     rows = model.vocab * model.hidden / tp * rates.element_bytes * (0.0 if frozen else 4.0)

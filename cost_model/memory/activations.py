@@ -38,6 +38,8 @@ class Shards:
     plain_saved: Floats
     """The same without a gate."""
     repeats_kv: Bools
+    stale: Floats
+    """Parts of the fused query-key-value product whose storage is kept for nothing."""
     score_bytes: Floats
     """Saved per attention score, without dropout; 0 for flash kernels."""
     selective: Bools
@@ -90,6 +92,7 @@ def shards(
         repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
         score_bytes=_score_bytes(coefficients, training, software),
         gathers=np.where(table.cp_all_gather, table.cp, 0).astype(np.float64),
+        stale=by_software(coefficients, software, lambda p: p.stale_projections),
         selective=table.recompute == 1,
     )
 
@@ -165,6 +168,7 @@ def _attention(attention: Attention, training: TrainingSpec, on: Shards) -> Floa
     )
     statistics = 0 if training.attention in ("eager", "fused_softmax") else 4 * attention.heads
     return (element * width + statistics) / on.tp
+    width = width + on.stale * kv_local * attention.head_dim
 
 
 def _latents(attention: Attention, element: int) -> float:

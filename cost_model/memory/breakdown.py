@@ -8,7 +8,8 @@ from cost_model.calibration.memory import MemoryCoefficients, default_memory_coe
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, footprint
 from cost_model.memory.framework import framework_bytes
 from cost_model.memory.layout import given_stages
-from cost_model.memory.prediction import sharding
+from cost_model.memory.prediction import reserved, sharding, tensor_bytes
+from cost_model.memory.profile import by_software
 from cost_model.memory.work import plan_work, stage_work
 from cost_model.plans import Plan, PlanTable
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES
@@ -44,6 +45,8 @@ class Detail:
     """Every stage at every moment, stages in order."""
     params: tuple[float, ...]
     """Parameters of each stage, over its TP and EP ranks divided."""
+    reserved: tuple[float, ...]
+    """Bytes of each stage that the caching allocator ends up holding where nothing presses it."""
 
     @property
     def allocated(self) -> tuple[float, ...]:
@@ -74,8 +77,7 @@ def detail(
     coefficients: MemoryCoefficients | None = None,
 ) -> Detail:
     """Bytes by stage, phase and category, from the same formulas as the search uses."""
-    del cluster  # the same signature as memory(); nothing of one rank depends on the cluster yet
-    known = coefficients or default_memory_coefficients()
+    known = (coefficients or default_memory_coefficients()).in_stack(training.stack)
     table = PlanTable.from_plans([plan] * plan.pp)
     shared = plan_work(known, model, training, table)
     stages = given_stages(model, table, np.arange(plan.pp))
@@ -95,4 +97,8 @@ def detail(
             parts["framework"] = frame
             phase = MEMORY_PHASES[PHASE_OF_MOMENT[number]]
             moments.append(Moment(stage, phase, name, parts))
-    return Detail(tuple(moments), tuple(float(p) for p in work.params))
+    held = reserved(found, by_software(known, table.software, lambda p: p.cache_growth))
+    ends_up = np.maximum(held, (1 + known.fragmentation) * np.maximum.reduce(allocated))
+    return Detail(
+        tuple(moments), tuple(float(p) for p in work.params), tuple(float(r) for r in ends_up)
+    )

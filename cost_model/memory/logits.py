@@ -4,6 +4,7 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.activations import Shards
+from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
 from cost_model.plans import Floats, PlanTable
 from cost_model.specs import ModelSpec, TrainingSpec
@@ -21,7 +22,8 @@ def logit_bytes(
 ) -> tuple[Floats, Floats]:
     """Kept and peak bytes of one micro-batch's logits on the last stage [rows].
 
-    With an fp32 run there is no 16-bit copy to cast from.
+    With an fp32 run there is no 16-bit copy to cast from. A fused loss reads the logits as they are
+    and leaves their gradient.
     """
     software = table.software
     kept = by_software(coefficients, software, lambda p: p.logit_kept_bytes)
@@ -29,6 +31,9 @@ def logit_bytes(
     if training.precision == "fp32":
         kept = np.maximum(kept, 4.0)
     parallel = by_software(coefficients, software, lambda p: p.vocabulary_parallel_loss) > 0
+    if training.fused_loss:
+        element = element_bytes(training)
+        kept, peak = np.full_like(kept, element), np.full_like(peak, 2 * element)
     gather = by_software(coefficients, software, lambda p: p.logit_gather_bytes)
     peak = peak + gather * (1 - 1 / on.tp)
     logits = on.tokens * model.vocab / np.where(parallel, on.tp, 1.0)

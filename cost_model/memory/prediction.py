@@ -31,7 +31,7 @@ def memory(
     coefficients: MemoryCoefficients | None = None,
 ) -> MemoryPrediction:
     """GPU bytes of the worst rank of each plan, and host and NVMe bytes of a node."""
-    known = coefficients or default_memory_coefficients()
+    known = (coefficients or default_memory_coefficients()).in_stack(training.stack)
     if len(table) <= BLOCK:
         return _block(model, cluster, training, table, known)
     blocks = [
@@ -121,7 +121,7 @@ def _block(
     growth = by_software(coefficients, table.software, lambda p: p.cache_growth)
 
     peak = np.zeros(len(table))
-    reserved = np.zeros(len(table))
+    cached = np.zeros(len(table))
     phases = {name: np.zeros(len(table)) for name in MEMORY_PHASES}
     slot = np.zeros(len(table), np.int64)
     picked = [work.pick(groups.of_row) for work in works]
@@ -135,7 +135,7 @@ def _block(
         if number:
             slot += (highest > peak) * (number - slot)
         np.maximum(peak, highest, out=peak)
-        np.maximum(reserved, _reserved(found, growth), out=reserved)
+        np.maximum(cached, reserved(found, growth), out=cached)
     worst = groups.of_row
     if len(works) > 1:
         worst = slot * groups.count + groups.of_row
@@ -157,7 +157,7 @@ def _block(
     on_host, on_nvme = _beside(states, picked)
     return MemoryPrediction(
         allocated_bytes=peak,
-        reserved_bytes=np.minimum(np.maximum(reserved, total - frame), room),
+        reserved_bytes=np.minimum(np.maximum(cached, total - frame), room),
         total_bytes=total,
         peak_stage=stage,
         peak_phase=np.array(PHASE_OF_MOMENT).take(moment),
@@ -172,7 +172,12 @@ def _footprint(states: Sharding, work: StageWork) -> Footprint:
     return footprint(work, states.dense, states.expert, states.buffers)
 
 
-def _reserved(found: Footprint, growth: Floats) -> Floats:
+def tensor_bytes(coefficients: MemoryCoefficients, cluster: ClusterSpec) -> float:
+    """What a GPU has for tensors when the engine starts: its memory less the context."""
+    return (cluster.node.gpu.memory_gib - coefficients.context_gib) * GIB
+
+
+def reserved(found: Footprint, growth: Floats) -> Floats:
     """What the caching allocator ends up holding where memory is plentiful.
 
     Blocks cut for the passes do not serve the large flat tensors of the step, nor the other way

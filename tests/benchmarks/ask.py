@@ -119,4 +119,5 @@ def _rank_bytes(row: Row, worst: float, coefficients: MemoryCoefficients | None)
     if row.plan.pp == 1:
         return worst
     stages = detail(row.model, row.cluster, row.training, row.plan, coefficients)
-    return float(stages.allocated[0 if row.measured.memory_rank == "first" else -1])
+    of_kind = stages.allocated if row.measured.memory_kind == "allocated" else stages.reserved
+    return of_kind[0 if row.measured.memory_rank == "first" else -1]

@@ -56,7 +56,14 @@ RULES: dict[str, str] = {
     " --checkpoint-in-cpu of those scripts)",
     "gpipe_recomputes": "GPipe recomputes every micro-batch (arXiv 1811.06965, section 2.3)",
     "nemo_16bit_gradients": "NeMo's distributed fused Adam reduces and holds 16-bit gradients",
-    "fused_cross_entropy": "llm-foundry's and torchtune's losses never hold fp32 logits whole",
+    "fused_cross_entropy": "llm-foundry's loss is flash-attention's fused cross-entropy, in place on"
+    " the 16-bit logits",
+    "chunked_cross_entropy": "torchtune's loss works on a chunk of the sequence at a time",
+    "torchtitan_compiles_its_loss": "torchtitan compiles its loss with the model since the end of"
+    " 2024",
+    "litgpt_adapts_q_and_v": "LitGPT adapts queries and values unless told otherwise",
+    "litgpt_accumulates": "LitGPT's recipes take several micro-batches a step: 8 to 16 sequences",
+    "nanotron_prints_rank_0": "nanotron logs the memory of rank 0, the first stage",
     "torchtune_recipes": "torchtune's recipes checkpoint every layer unless told otherwise",
     "no_overlap_before_2023": "Megatron-LM reduced gradients after the backward pass until 2023",
     # training

@@ -260,9 +260,9 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
     )
     if parked:
         ledger.assume("checkpoints_on_host")
-    fused_loss = bool(re.search(r"llm-foundry|torchtune", text))
-    if fused_loss:
-        ledger.assume("fused_cross_entropy")
+    chunked_loss = "torchtune" in text
+    if chunked_loss:
+        ledger.assume("chunked_cross_entropy")
     bucket = re.search(r"bucket=([\d.]+e\d+)", raw.notes)
     more: dict[str, object] = {"reduce_bucket": int(float(bucket.group(1)))} if bucket else {}
     return Plan(
@@ -286,7 +286,7 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         offload_param=params,
         partition_activations=parked and degrees.tp > 1,
         cpu_checkpointing=parked,
-        chunked_loss=fused_loss,
+        chunked_loss=chunked_loss,
         overlap_comm=overlap,
         compile=bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text))
         and "eager" not in text,

@@ -146,6 +146,9 @@ def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, Memo
     if "litgpt" in framework:
         ledger.assume("litgpt_gigabytes")
         return value * 1e9, "allocated", "worst"
+    if "nanotron" in framework:
+        ledger.assume("nanotron_prints_rank_0")
+        return value * _GIB, "reserved", "first"
     for pattern, kind, rank in _MEMORY:
         if re.search(pattern, notes):
             return value * _GIB, kind, rank

@@ -3,6 +3,7 @@
 import re
 
 from cost_model.plans import Software
+from cost_model.specs.training import Stack
 from tests.benchmarks.rows.assumptions import Ledger
 from tests.benchmarks.rows.raw import RawRow
 
@@ -43,6 +44,21 @@ def software_of(  # noqa: PLR0911 - one line a spelling
     if tp > 1 or pp > 1:
         return Software.MEGATRON
     return Software.FSDP if zero3 else Software.DEEPSPEED
+
+
+_STACKS: tuple[tuple[str, Stack], ...] = (
+    (r"nanotron", "nanotron"),
+    (r"intern(evo|lm)", "internevo"),
+    (r"paddle", "paddle"),
+    (r"lit-?gpt", "litgpt"),
+    (r"torchtitan|torchtrain", "torchtitan"),
+)
+
+
+def stack_of(raw: RawRow) -> Stack | None:
+    """The framework of a row, where it has a memory profile of its own."""
+    name = raw.text("framework").lower()
+    return next((stack for pattern, stack in _STACKS if re.search(pattern, name)), None)
 
 
 def modern(raw: RawRow) -> bool:

@@ -8,7 +8,7 @@ from cost_model.specs.cluster import Gpu
 from cost_model.specs.training import AttentionKernel, Lora, Optimizer, Precision, TrainingSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
 from tests.benchmarks.rows.raw import RawRow
-from tests.benchmarks.rows.software import modern
+from tests.benchmarks.rows.software import modern, stack_of
 
 
 def _precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Precision:
@@ -111,7 +111,19 @@ def _dropout(raw: RawRow, gated: bool, ledger: Ledger) -> float:
     return 0.0
 
 
-def _lora(raw: RawRow) -> Lora | None:
+def _fused_loss(raw: RawRow, compiled: bool, ledger: Ledger) -> bool:
+    name = raw.text("framework").lower()
+    logged = re.match(r"20\d\d", raw.text("row_id"))
+    if "torchtitan" in name and compiled and logged and int(logged.group()) >= 2025:
+        ledger.assume("torchtitan_compiles_its_loss")
+        return True
+    if re.search(r"llm-foundry", f"{name} {raw.notes.lower()}"):
+        ledger.assume("fused_cross_entropy")
+        return True
+    return False
+
+
+def _lora(raw: RawRow, ledger: Ledger) -> Lora | None:
     text = f"{raw.notes} {raw.text('model_name')}".lower()
     if "galore" in text or "adapter" in text.replace("lora/adapter", ""):
         raise Skip("adapter method not modelled")
@@ -157,6 +169,8 @@ def training_of(
         attention=_attention(raw, software, gpu, ledger),
         fused_norm=_fused_norm(raw, software, compiled, ledger),
         dropout=_dropout(raw, gated, ledger),
-        lora=_lora(raw),
+        lora=_lora(raw, ledger),
+        stack=stack_of(raw),
+        fused_loss=_fused_loss(raw, compiled, ledger),
         **more,
     )
