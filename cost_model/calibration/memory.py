@@ -30,8 +30,8 @@ class SoftwareMemory(Frozen):
     """The loss works on each rank's part of the vocabulary (Megatron's cross-entropy)."""
     holds_16bit_weights: bool
     """16-bit weights beside an fp32 master; FSDP casts its fp32 shard while gathering."""
-    always_shards_optimizer: bool
-    """bf16 runs shard the optimizer over data-parallel ranks whatever the ZeRO stage says."""
+    zero_engine: bool
+    """DeepSpeed's engine holds the states: its optimizer wrappers, buckets and flat copies."""
     gradient_bytes: GradientBytes
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
@@ -64,7 +64,8 @@ class SoftwareMemory(Frozen):
     """With sequence parallelism the gathered input of a matrix product is not kept but gathered
     again in the backward pass (arXiv 2205.05198, section 4.2.2)."""
     flat_copy_at_init: bool
-    """Weights are copied into flat 16-bit buffers at start."""
+    """Weights are copied into flat 16-bit buffers at start (not DeepSpeed's engine, whose copies
+    are known)."""
     bucket_buffers: bool
     """Reduce and all-gather buckets are buffers of their own, not views of the gradient."""
     caches_weight_gradients: bool
@@ -77,7 +78,6 @@ class SoftwareMemory(Frozen):
     frees: blocks cut for one size and not reused for another."""
 
 
-class HostMemory(Frozen):
 class StackMemory(Frozen):
     """A framework that holds what another software's profile says, but for some figures."""
 
@@ -89,6 +89,7 @@ class StackMemory(Frozen):
     """Where they come from."""
 
 
+class HostMemory(Frozen):
     """What training takes of the host beside offloaded states."""
 
     process_gib: float
@@ -108,9 +109,9 @@ class MemoryCoefficients(Frozen):
     """Everything that the memory model does not derive from the specs."""
 
     software: dict[str, SoftwareMemory]
-    fragmentation: float
     stacks: dict[str, StackMemory] = Field(default_factory=dict)
     """Frameworks of their own, by the names that TrainingSpec.stack may have."""
+    fragmentation: float
     """Share of the allocated peak that the allocator holds beyond it even under pressure."""
     context_gib: float
     """CUDA context and loaded kernels, outside the allocator."""
@@ -123,7 +124,6 @@ class MemoryCoefficients(Frozen):
         """The profile of one software."""
         return self.software[software.name.lower()]
 
-
     def in_stack(self, name: str | None) -> "MemoryCoefficients":
         """The same where a framework of its own trains: its profile stands for every software."""
         if name is None:
@@ -133,6 +133,7 @@ class MemoryCoefficients(Frozen):
             self.software[stack.like].model_dump() | stack.changes
         )
         return self.model_copy(update={"software": dict.fromkeys(self.software, profile)})
+
 
 @cache
 def default_memory_coefficients() -> MemoryCoefficients:

@@ -42,6 +42,8 @@ class Shards:
     """Parts of the fused query-key-value product whose storage is kept for nothing."""
     score_bytes: Floats
     """Saved per attention score, without dropout; 0 for flash kernels."""
+    gathers: Floats
+    """Shards of keys and values that all-gather context parallelism brings together; else 0."""
     selective: Bools
 
 
@@ -90,9 +92,9 @@ def shards(
         gated_saved=np.where(compiled, 3.0, gated),
         plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, 2.0),
         repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
+        stale=by_software(coefficients, software, lambda p: p.stale_projections),
         score_bytes=_score_bytes(coefficients, training, software),
         gathers=np.where(table.cp_all_gather, table.cp, 0).astype(np.float64),
-        stale=by_software(coefficients, software, lambda p: p.stale_projections),
         selective=table.recompute == 1,
     )
 
@@ -166,9 +168,9 @@ def _attention(attention: Attention, training: TrainingSpec, on: Shards) -> Floa
     width = attention.heads * (attention.head_dim + attention.value_head_dim) + kv * (
         attention.head_dim + attention.value_head_dim
     )
+    width = width + on.stale * kv_local * attention.head_dim
     statistics = 0 if training.attention in ("eager", "fused_softmax") else 4 * attention.heads
     return (element * width + statistics) / on.tp
-    width = width + on.stale * kv_local * attention.head_dim
 
 
 def _latents(attention: Attention, element: int) -> float:

@@ -83,7 +83,8 @@ def detail(
     stages = given_stages(model, table, np.arange(plan.pp))
     work = stage_work(model, training, table, shared, stages)
     states = sharding(known, model, training, table)
-    found = footprint(work, states.dense, states.expert, states.buffers)
+    room = tensor_bytes(known, cluster)
+    found = footprint(work, states.dense, states.expert, states.buffers, room)
     allocated = found.allocated()
     frame = float(framework_bytes(known, table)[0])
     moments = []

@@ -7,16 +7,17 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.adapters import frozen_weight_bytes
+from cost_model.memory.engines import engines, is_pipelined
 from cost_model.memory.groups import spread
-from cost_model.memory.precision import element_bytes
+from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
+from cost_model.memory.update import update_bytes
 from cost_model.memory.work import StageWork
-from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
+from cost_model.plans import Floats, Ints, Offload, PlanTable, Software
 from cost_model.specs import TrainingSpec
 
 SUB_GROUP = 1_000_000_000
-"""Parameters that ZeRO-3 updates at a time (DeepSpeed's sub_group_size), each with 4 bytes of fp32
-gradient and up to 4 of temporaries."""
+"""Parameters of one rank that ZeRO-3 updates at a time (DeepSpeed's sub_group_size)."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class Buffers:
     permanent: Floats
     backward: Floats
     """Only in the backward pass."""
-    late: Floats | None
-    """0 where gradients are reduced after the backward pass, else 1."""
+    at_loss: Floats | None
+    """Still there from an earlier micro-batch when the loss is computed."""
+    spare: Floats | None
+    """For each element of the largest parameter: a gradient on its way to the host and back."""
     live: Floats | None
     """Parameters that ZeRO-3 lets live at once; 0 where it gathers nothing."""
     units: Floats | None
@@ -58,7 +61,8 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     """The buffers of every plan of a table.
 
     Contiguous gradient buckets of ZeRO 1 and 2: one of reduce_bucket_size elements, two with
-    overlap_comm (DeepSpeed stage_1_and_2.py allocates ipg_buffer whole, however small the model).
+    overlap_comm, from the first gradient on (stage_1_and_2.py setup_buckets, whole however small
+    the model), until they are reduced: ZeRO 1 keeps them through the micro-batches of a step.
     ZeRO-3 holds one for good (stage3.py).
     FSDP holds the unit in use and the one prefetched, and their unreduced gradients;
     SHARD_GRAD_OP (ZeRO 2) holds all weights; unsharded it holds them in 16 bits beside fp32, as
@@ -66,9 +70,18 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     """
     element = element_bytes(training)
     zero = table.zero_stage
-    has = _has_buckets(coefficients, training, table)
-    number = np.where(table.overlap_comm, 2.0, 1.0)
+    grad = by_software(
+        coefficients, table.software, lambda p: gradient_bytes(p.gradient_bytes, training)
+    )
+    engine = engines(coefficients, training, table)
+    buckets = by_software(coefficients, table.software, lambda p: p.bucket_buffers) > 0
+    has = buckets & ~engine.flat & ((zero == 1) | (zero == 2))
+    number = np.where(table.overlap_comm & ~(engine.partitioned & is_pipelined(table)), 2.0, 1.0)
     bucket = element * table.reduce_bucket.astype(np.float64)
+    backward = np.where(has, number * bucket, 0.0)
+    update = update_bytes(coefficients, training, table.software, engine, grad)
+    kept = engine.partitioned & (zero == 1) & (table.grad_accum > 1)
+    spare = engine.partitioned & (table.offload_optimizer != Offload.NONE)
     fsdp = table.software == Software.FSDP
     sharded = table.zero_group > 1
     trained = 1.0 if training.lora is None else 0.0  # frozen weights are kept as they are used
@@ -79,9 +92,10 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     live = 0 if quantized else table.max_live_params.astype(np.float64) + 1  # 4 bits: never sharded
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
     return Buffers(
-        permanent=np.where(has & (zero == 3), bucket, 0.0),
-        backward=np.where(has & ((zero == 1) | (zero == 2)), number * bucket, 0.0),
-        late=_some(np.where((table.software == Software.DEEPSPEED) & (zero == 1), 0.0, 1.0), 1.0),
+        permanent=np.where(buckets & (zero == 3), bucket, 0.0),
+        backward=backward,
+        at_loss=_some(np.where(kept, backward, 0.0)),
+        spare=_some(np.where(spare, float(element), 0.0)),
         live=_some(np.where(deepspeed3, live, 0.0)),
         units=_some(np.where(fsdp & sharded & (zero == 3), 2 * (weight + element * trained), 0.0)),
         whole=_some(
@@ -89,7 +103,7 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
             + np.where(fsdp & ~(sharded & (zero >= 2)), element * casts, 0.0)
         ),
         secondary=_some(secondary),
-        step_cap=_some(np.where(deepspeed3, 8.0 * SUB_GROUP, np.inf), np.inf),
+        step_cap=_some(np.where(engine.gathered, SUB_GROUP * update, np.inf), np.inf),
         element=element,
     )
 
@@ -111,17 +125,3 @@ def gathered_weights(work: StageWork, has: Buffers) -> Floats | None:
         whole = has.whole * work.params
         total = whole if total is None else total + whole
     return total
-
-
-def _has_buckets(
-    coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable
-) -> Bools:
-    """Whether the gradient is reduced through buffers of its own.
-
-    DeepSpeed's BF16_Optimizer reduces views of its flat fp32 gradient and needs none.
-    """
-    buckets = by_software(coefficients, table.software, lambda p: p.bucket_buffers) > 0
-    if training.precision != "bf16":
-        return buckets
-    flat = by_software(coefficients, table.software, lambda p: p.always_shards_optimizer) > 0
-    return buckets & ~flat

@@ -1,5 +1,6 @@
 """What one stage of each plan holds at each moment of a step, by category."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,10 +53,13 @@ class Footprint:
         return totals
 
 
-def footprint(work: StageWork, dense: Rates, expert: Rates | None, buffers: Buffers) -> Footprint:
+def footprint(
+    work: StageWork, dense: Rates, expert: Rates | None, buffers: Buffers, gpu_bytes: float
+) -> Footprint:
     """The footprint of one stage of every plan.
 
     dense, expert: bytes per parameter of either kind; None where there are no experts.
+    gpu_bytes: what the GPU has for tensors.
     """
 
     def states(name: str) -> Floats:
@@ -76,10 +80,12 @@ def footprint(work: StageWork, dense: Rates, expert: Rates | None, buffers: Buff
         "optimizer": states("optimizer"),
         "buckets": buffers.permanent,
     }
+    if buffers.spare is not None:
+        static["buckets"] = buffers.permanent + buffers.spare * work.matrix
     if buffers.secondary is not None:
         static["parameters"] = weights + buffers.secondary * work.params
     moments: tuple[Parts, ...] = (
-        {"parameters": states("init") + dense.frozen * work.frozen},
+        {"parameters": _init(work, buffers, weights, states, gpu_bytes)},
         {
             "working": work.at_loss,
             "gradients": gradients,
@@ -104,12 +110,10 @@ def footprint(work: StageWork, dense: Rates, expert: Rates | None, buffers: Buff
             "gradients": states("gradients_at_step"),
             "step_transients": step,
         },
-        {"working": work.between, "gradients": gradients},
+        {"working": work.between, "gradients": states("gradients_kept")},
     )
-    if buffers.late is not None:
-        # without ZeRO 2 DeepSpeed reduces after the backward pass, not within it
-        moments[3]["working"] = work.between + buffers.late * (work.at_end - work.between)
-        moments[3]["buckets"] = buffers.late * backward
+    if buffers.at_loss is not None:
+        moments[1]["buckets"] = buffers.at_loss
     if gathered is not None:
         for number in (1, 2, 3):
             moments[number]["gathered"] = gathered
@@ -123,3 +127,25 @@ def footprint(work: StageWork, dense: Rates, expert: Rates | None, buffers: Buff
         held=gradients + work.between,
         cached=cached if gathered is None else cached + gathered,
     )
+
+
+def _init(
+    work: StageWork,
+    buffers: Buffers,
+    weights: Floats,
+    states: Callable[[str], Floats],
+    gpu_bytes: float,
+) -> Floats:
+    """Bytes when the engine starts: weights, and flattening them or making the states.
+
+    DeepSpeed flattens on the GPU only where it has room for a second copy (stage_1_and_2.py,
+    flatten_on_accelerator). ZeRO-3 gathers the largest parameter once more beside its bucket.
+    """
+    with_room = states("flattened_with_room")
+    flat = states("flattened") + np.where(weights + with_room <= gpu_bytes, with_room, 0.0)
+    more = np.maximum(flat, states("init"))
+    if buffers.permanent.any():
+        one = buffers.permanent + buffers.element * work.matrix
+        gathered = states("master") + states("gradients_kept") + one
+        more = np.maximum(more, np.where(buffers.permanent > 0, gathered, 0.0))
+    return weights + more

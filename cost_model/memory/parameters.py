@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_model.memory.layout import Stages
 from cost_model.plans import Bools, Floats
-from cost_model.specs import Layer, ModelSpec
+from cost_model.specs import Layer, ModelSpec, TrainingSpec
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,23 @@ def head_params(model: ModelSpec, tp: Floats, shards: Bools, has_embedding: Bool
     if not model.tied_embeddings:
         return own
     return own + np.where(has_embedding, 0.0, model.head_matmul_params / split)
+
+
+def largest_matrix(model: ModelSpec, training: TrainingSpec, tp: Floats, shards: Bools) -> Floats:
+    """Trained parameters of the largest single tensor [rows]: the token table, or a layer's widest
+    matrix; the experts of a layer are stacked in two (transformers, as of version 5).
+    """
+    if training.lora is not None:
+        return np.zeros_like(tp)
+    table = model.hidden * model.vocab / np.where(shards, tp, 1.0)
+    widest = 0
+    for layer in model.kinds:
+        if layer.mlp is not None:
+            widest = max(widest, model.hidden * layer.mlp.intermediate)
+        if layer.moe is not None:
+            stacked = layer.moe.experts * layer.moe.intermediate * (2 if layer.moe.gated else 1)
+            widest = max(widest, model.hidden * stacked)
+    return np.maximum(table, widest / tp)
 
 
 def stage_weights(

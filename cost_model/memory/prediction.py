@@ -7,6 +7,7 @@ import numpy as np
 
 from cost_model.calibration.memory import GIB, MemoryCoefficients, default_memory_coefficients
 from cost_model.memory.buffers import Buffers, buffers
+from cost_model.memory.engines import is_pipelined
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, Footprint, Parts, footprint
 from cost_model.memory.framework import framework_bytes
 from cost_model.memory.groups import group
@@ -69,6 +70,7 @@ def sharding(
         table.reduce_bucket,
         table.max_live_params,
         table.hpz,
+        is_pipelined(table),
     )
     few = table.take(groups.first)
     over = few.zero_group.astype(np.float64)
@@ -125,8 +127,9 @@ def _block(
     phases = {name: np.zeros(len(table)) for name in MEMORY_PHASES}
     slot = np.zeros(len(table), np.int64)
     picked = [work.pick(groups.of_row) for work in works]
+    tensors = tensor_bytes(coefficients, cluster)
     for number, work in enumerate(picked):
-        found = _footprint(states, work)
+        found = _footprint(states, work, tensors)
         held = found.allocated()
         for index, value in zip(PHASE_OF_MOMENT, held, strict=True):
             phase = phases[MEMORY_PHASES[index]]
@@ -139,7 +142,7 @@ def _block(
     worst = groups.of_row
     if len(works) > 1:
         worst = slot * groups.count + groups.of_row
-        found = _footprint(states, joined(works).pick(worst))
+        found = _footprint(states, joined(works).pick(worst), tensors)
         held = found.allocated()
     moment = np.zeros(len(table), np.int64)
     for number in range(1, len(MOMENTS)):
@@ -168,8 +171,8 @@ def _block(
     )
 
 
-def _footprint(states: Sharding, work: StageWork) -> Footprint:
-    return footprint(work, states.dense, states.expert, states.buffers)
+def _footprint(states: Sharding, work: StageWork, gpu_bytes: float) -> Footprint:
+    return footprint(work, states.dense, states.expert, states.buffers, gpu_bytes)
 
 
 def tensor_bytes(coefficients: MemoryCoefficients, cluster: ClusterSpec) -> float:

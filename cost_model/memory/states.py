@@ -10,9 +10,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.engines import Engines, engines
+from cost_model.memory.gradients import gradients
 from cost_model.memory.groups import spread
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
+from cost_model.memory.update import update_bytes
 from cost_model.plans import Floats, Ints, Offload, PlanTable
 from cost_model.specs import TrainingSpec
 
@@ -44,15 +47,21 @@ class Rates:
     master: Floats
     optimizer: Floats
     gradients: Floats
-    """Held from one micro-batch to the next."""
+    """Held while the forward pass of the last micro-batch runs."""
     gradients_growing: Floats
     """What the backward pass of the last micro-batch adds by its end."""
     gradients_at_step: Floats
-    """Still there while the optimizer runs."""
+    """Still there when the optimizer begins."""
+    gradients_kept: Floats
+    """There from step to step."""
     step: Floats
     """fp32 gradient copy and optimizer temporaries."""
     init: Floats
-    """Weights and flat copies when the engine starts."""
+    """What the engine makes beside the weights when it starts."""
+    flattened: Floats
+    """A second copy of the weights while they are flattened, on the GPU in any case."""
+    flattened_with_room: Floats
+    """The same where the GPU has room for it; else the host does it (stage_1_and_2.py)."""
     frozen: Floats
     """Per frozen parameter, in 16-bit equivalents."""
     host: Floats
@@ -77,40 +86,24 @@ def state_rates(
     software, zero = table.software, table.zero_stage
     element = float(element_bytes(training))
     mixed = element == 2 and training.fp32_master
-    always = by_software(coefficients, software, lambda p: p.always_shards_optimizer) > 0
+    engine = engines(coefficients, training, table)
     # FSDP keeps fp32 parameters, sharded from SHARD_GRAD_OP (ZeRO 2) on, and casts them on use
     casts = by_software(coefficients, software, lambda p: p.holds_16bit_weights) == 0
-    permanent = by_software(coefficients, software, lambda p: p.permanent_gradients) > 0
     grad = by_software(coefficients, software, lambda p: gradient_bytes(p.gradient_bytes, training))
-    shards_optimizer = (zero >= 1) | (always & (training.precision == "bf16"))
-    optimizer_share = np.where(shards_optimizer, 1 / ranks, 1.0)
-    gradient_share = np.where(zero >= 2, 1 / ranks, 1.0)
+    optimizer_share = np.where((zero >= 1) | engine.flat, 1 / ranks, 1.0)
     weight_share = np.where(zero >= np.where(casts, 2, 3), 1 / ranks, 1.0)
 
     weights = element * weight_share
-    master = 0.0 * weights
+    master = np.zeros(len(table))
     if mixed:
         master = 4.0 * np.where(casts, weight_share, optimizer_share)
         if training.lora is None:
             weights = np.where(casts, 0.0, weights)
+    elif element == 4:
+        # ZeRO 1 and 2 update a clone of this rank's part, also where it has fp32 already
+        master = np.where(engine.partitioned, 4.0 * optimizer_share, master)
     optimizer = optimizer_bytes(training) * optimizer_share
-
-    many = table.grad_accum > 1
-    full, part = grad, grad * gradient_share
-    held = np.where(zero >= 2, part, np.where(permanent | many, full, 0.0))
-    lazy = (zero == 2) | (casts & (zero == 3))  # DeepSpeed's ZeRO 3 holds a flat gradient shard
-    held = np.where(lazy & ~many & ~permanent, 0.0, held)
-    growing = np.where(zero >= 2, part, full) - held
-    # ZeRO 1 copies its share out of the whole gradient before it lets the rest go
-    deepspeed = ~permanent & ~casts
-    growing = growing + np.where(deepspeed & (zero == 1), grad / ranks, 0.0)
-    at_step = np.where(permanent | (zero == 0) | (zero == 3) | ~deepspeed, held + growing, 0.0)
-
-    step = _step_bytes(coefficients, training, software, grad) * optimizer_share
-
-    flat = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
-    init = weights * np.where(flat & (zero < 3), 2.0, 1.0)
-    init = np.maximum(init, weights + master)
+    held = gradients(coefficients, training, table, engine, casts, grad, ranks)
 
     off_optimizer = np.where(table.offload_optimizer != Offload.NONE, 1.0, 0.0)
     off_optimizer = np.where(zero >= 3, off_optimizer * table.offload_ratio, off_optimizer)
@@ -123,34 +116,46 @@ def state_rates(
     host = np.where(nvme_optimizer, 0.0, host_states)
     host = host + np.where(off_param & ~nvme_param, weights, 0.0)
     nvme = np.where(nvme_optimizer, host_states, 0.0) + np.where(nvme_param, weights, 0.0)
-    # offloaded gradients leave for the host bucket by bucket, from ZeRO 2 on
-    leaves = np.where(zero >= 2, on_gpu, 1.0)
     # FSDP shards a 4-bit base; for DeepSpeed's ZeRO-3 it is no parameter, and stays whole
     quantized = training.lora is not None and training.lora.quantized_base
     frozen = element * np.where(quantized & ~casts, 1.0, weight_share)
+    step = update_bytes(coefficients, training, software, engine, grad) * optimizer_share
+    copies = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
     return Rates(
         weights=np.where(off_param, 0.0, weights),
         master=master * on_gpu,
         optimizer=optimizer * on_gpu,
-        gradients=held * leaves,
-        gradients_growing=growing * leaves,
-        gradients_at_step=at_step * leaves,
+        gradients=held.held,
+        gradients_growing=held.growing,
+        gradients_at_step=held.at_step,
+        gradients_kept=held.kept,
         step=step * on_gpu,
-        init=np.where(off_param, 0.0, init - master * off_optimizer),
+        init=_made_at_init(engine, master, optimizer, grad, element, optimizer_share, on_gpu),
+        flattened=np.where((copies & (zero < 3)) | engine.flat | engine.whole, weights, 0.0),
+        flattened_with_room=np.where(engine.partitioned, weights, 0.0),
         frozen=np.where(off_param, 0.0, frozen),
         host=host,
         nvme=nvme,
     )
 
 
-def _step_bytes(
-    coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints, grad: Floats
+def _made_at_init(
+    engine: Engines,
+    master: Floats,
+    optimizer: Floats,
+    grad: Floats,
+    element: float,
+    share: Floats,
+    on_gpu: Floats,
 ) -> Floats:
-    """fp32 copy of a 16-bit gradient, and the optimizer's temporaries, per updated parameter."""
-    temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
-    if training.precision == "fp32":
-        return temporary
-    if not training.fp32_master:
-        return temporary / 2  # as wide as the states
-    copy = by_software(coefficients, software, lambda p: p.gradient_copy_bytes)
-    return temporary + np.where(grad < 4, copy, 0.0)
+    """Bytes per parameter beside the weights when the engine has made its states [rows].
+
+    The 16-bit optimizer of ZeRO 0 makes fp32 gradients and steps once, so that the moments exist;
+    BF16_Optimizer makes its flat gradient; ZeRO makes a gradient of this rank's part, and lets it
+    go again. What is offloaded passes through the GPU in 16 bits.
+    """
+    fp32 = 4.0 * share
+    made = np.where(engine.partitioned | engine.gathered, (master + fp32) * on_gpu, master)
+    made = np.where(engine.partitioned & (on_gpu == 0), element * share, made)
+    made = np.where(engine.whole, master + optimizer + fp32, made)
+    return np.where(engine.flat, master + grad, made)

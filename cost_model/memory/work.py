@@ -17,6 +17,7 @@ from cost_model.memory.parameters import (
     dense_per_layer,
     embedding_params,
     head_params,
+    largest_matrix,
     stage_weights,
 )
 from cost_model.memory.precision import element_bytes
@@ -39,6 +40,8 @@ class StageWork:
     """All parameters that a layer's use gathers."""
     largest: Floats
     """Parameters of the largest unit that is gathered at once."""
+    matrix: Floats
+    """Parameters of the largest single tensor."""
     activations: Floats
     """Kept for the backward pass, over the micro-batches in flight."""
     logits_peak: Floats
@@ -91,6 +94,8 @@ class PlanWork:
     host_checkpoint: Floats
     """The same on the host."""
     head_input: Floats
+    matrix: Floats
+    """Parameters of the largest single tensor."""
     logits_kept: Floats
     logits_peak: Floats
     layer_gradient: Floats
@@ -131,6 +136,7 @@ def plan_work(
         checkpoint=np.where(table.cpu_checkpointing, 0.0, checkpoint),
         host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
         head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + element),
+        matrix=largest_matrix(model, training, on.tp, sharded),
         logits_kept=kept,
         logits_peak=peak,
         layer_gradient=layer_gradient,
@@ -168,6 +174,7 @@ def stage_work(
         frozen=frozen,
         params=held.all,
         largest=held.largest,
+        matrix=work.matrix,
         activations=acts * in_flight + np.where(last, work.head_input, 0.0),
         logits_peak=np.where(last, work.logits_peak, 0.0),
         logits_kept=np.where(last, work.logits_kept, 0.0),
