@@ -115,7 +115,7 @@ def ask_what_can_be(rows: Sequence[Row]) -> tuple[list[Row], list[Skipped], Answ
 
 
 def _rank_bytes(row: Row, worst: float, coefficients: MemoryCoefficients | None) -> float:
-    """Allocated bytes of the first or last pipeline stage, for sources that print only those."""
+    """Bytes of the first or last pipeline stage, for sources that print only those."""
     if row.plan.pp == 1:
         return worst
     stages = detail(row.model, row.cluster, row.training, row.plan, coefficients)

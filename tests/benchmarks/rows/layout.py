@@ -95,7 +95,10 @@ def degrees_of(raw: RawRow, ledger: Ledger) -> Degrees:
     micro = _micro_batch(raw, dp, pp, ledger)
     batch, accum = raw.integer("global_batch"), raw.integer("grad_accum")
     if batch is None:
-        ledger.assume("batch_from_micro_batches" if accum else "one_micro_batch")
+        rule = "batch_from_micro_batches" if accum else "one_micro_batch"
+        if not accum and "litgpt" in raw.text("framework").lower():
+            rule, accum = "litgpt_accumulates", max(2, 8 // micro)
+        ledger.assume(rule)
         accum = accum or 1
         batch = micro * accum * dp
     elif accum is None or micro * accum * dp != batch:

@@ -156,7 +156,7 @@ def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, Memo
         r"lightning|jean ?zay|internevo", f"{framework} {raw.text('interconnect').lower()}"
     ):
         return value * _GIB, "driver", "worst"
-    if re.search(r"torchtitan|torchtrain|composer|nanotron", framework):
+    if re.search(r"torchtitan|torchtrain|composer", framework):
         return value * _GIB, "reserved", "worst"
     ledger.assume("memory_is_allocated")
     return value * _GIB, "allocated", "worst"

@@ -131,9 +131,13 @@ def _lora(raw: RawRow, ledger: Ledger) -> Lora | None:
         raise Skip("optimizer runs within the backward pass")
     if re.search(r"full finetun|full.yaml|full fine", text):
         return None
-    if "qlora" in text or re.search(r"quantization=(bnb|nf4)", text):
-        return Lora(rank=8, quantized_base=True)
-    return Lora(rank=8) if re.search(r"\blora", text) else None
+    quantized = "qlora" in text or bool(re.search(r"quantization=(bnb|nf4)", text))
+    if not quantized and not re.search(r"\blora", text):
+        return None
+    if "litgpt" in raw.text("framework").lower():
+        ledger.assume("litgpt_adapts_q_and_v")
+        return Lora(rank=8, targets="attention", quantized_base=quantized)
+    return Lora(rank=8, quantized_base=quantized)
 
 
 def training_of(
