@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import traceback
 import warnings
 from pathlib import Path
@@ -41,7 +42,18 @@ def _described(error: Exception) -> dict[str, str]:
     return {"kind": kind, "message": f"{type(error).__name__}: {error} ({place})"}
 
 
+def _end_with_the_parent() -> None:
+    """Ends this process once its standard input closes: whoever asked is gone."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(3)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 if __name__ == "__main__":
+    _end_with_the_parent()
     # Interpreter shutdown with fake tensors alive can abort; the result is already written.
     code = main(sys.argv[1], sys.argv[2])
     sys.stdout.flush()

@@ -63,7 +63,11 @@ class RankResult(Frozen):
 class DryRunFailure(Exception):  # noqa: N818
     """A dry run without a result: refused by the engine, not buildable here, or out of time."""
 
-    def __init__(self, kind: Literal["refused", "unsupported", "timeout", "crashed"], message: str):
+    def __init__(
+        self,
+        kind: Literal["refused", "unsupported", "timeout", "crashed", "cancelled"],
+        message: str,
+    ):
         super().__init__(message)
         self.kind = kind
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from planner.export import ds_config
 from trials.dryrun.result import GIB, DryRunFailure, DryRunResult, DryRunTask, RankResult
 
 TIME_LIMIT_S = 600.0
+
+POLL_S = 0.5
+"""How often a run asks whether it is still wanted."""
 
 NOT_SEEN = (
     "Allocated bytes only: what the caching allocator reserves beyond them, the CUDA context, "
@@ -34,12 +37,14 @@ def dry_run(
     stages: Sequence[int] | None = None,
     config: dict[str, Any] | None = None,
     time_limit_s: float = TIME_LIMIT_S,
+    wanted: Callable[[], bool] | None = None,
 ) -> DryRunResult:
     """The exported config of a plan in the real engine, on fake tensors.
 
     stages: pipeline stages to run, by default the first and the last, one of which is the
     fullest. config: a ds_config to run instead of the exported one. Raises DryRunFailure where
-    the engine refuses the config, the model cannot be built, or the time limit passes.
+    the engine refuses the config, the model cannot be built, or the time limit passes; wanted is
+    asked now and then, and where it says no the run ends with that exception too.
     """
     began = time.monotonic()
     ran = stages if stages is not None else sorted({0, plan.pp - 1})
@@ -55,7 +60,7 @@ def dry_run(
             rank=stage * ranks_per_stage,
             gpu_bytes=int(cluster.node.gpu.memory_gib * GIB),
         )
-        results.append(_in_child(task, left))
+        results.append(_in_child(task, left, wanted))
     worst = max(results, key=lambda r: r.peak.total_bytes)
     return DryRunResult(
         ranks=tuple(results),
@@ -87,14 +92,17 @@ def predicted(
     }
 
 
-def _in_child(task: DryRunTask, time_limit_s: float) -> RankResult:
+def _in_child(
+    task: DryRunTask, time_limit_s: float, wanted: Callable[[], bool] | None
+) -> RankResult:
     with tempfile.TemporaryDirectory(prefix="meshwright-dry-run-") as folder:
         task_path, result_path = Path(folder, "task.json"), Path(folder, "result.json")
         task_path.write_text(task.model_dump_json(), "utf-8")
         command = [sys.executable, "-m", "trials.dryrun.child", str(task_path), str(result_path)]
+        lifeline, held = os.pipe()  # ends with this process, however that ends; the child watches
         child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=lifeline,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=_environment(),
@@ -102,11 +110,14 @@ def _in_child(task: DryRunTask, time_limit_s: float) -> RankResult:
             start_new_session=True,
         )
         try:
-            output, _ = child.communicate(timeout=max(time_limit_s, 0.0))
-        except subprocess.TimeoutExpired:
+            output = _output(child, time_limit_s, wanted)
+        except BaseException:
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
-            raise DryRunFailure("timeout", f"no result in {time_limit_s:.0f} s") from None
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(held)
         if not result_path.exists():
             last = "\n".join(output.strip().splitlines()[-5:])
             raise DryRunFailure("crashed", f"exit code {child.returncode}: {last}")
@@ -114,6 +125,22 @@ def _in_child(task: DryRunTask, time_limit_s: float) -> RankResult:
     if "error" in outcome:
         raise DryRunFailure(outcome["error"]["kind"], outcome["error"]["message"])
     return RankResult.model_validate(outcome["result"])
+
+
+def _output(
+    child: "subprocess.Popen[str]", time_limit_s: float, wanted: Callable[[], bool] | None
+) -> str:
+    """What the child printed, once it has ended."""
+    until = time.monotonic() + time_limit_s
+    while True:
+        left = max(until - time.monotonic(), 0.0)
+        try:
+            return child.communicate(timeout=left if wanted is None else min(left, POLL_S))[0]
+        except subprocess.TimeoutExpired:
+            if wanted is not None and not wanted():
+                raise DryRunFailure("cancelled", "nobody waits for it any more") from None
+            if time.monotonic() >= until:
+                raise DryRunFailure("timeout", f"no result in {time_limit_s:.0f} s") from None
 
 
 def _environment() -> dict[str, str]:
