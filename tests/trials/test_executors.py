@@ -90,9 +90,38 @@ def test_a_config_that_the_engine_refuses_is_an_outcome_with_its_message(
 
 def test_a_plan_larger_than_the_executor_is_refused_before_launch(executor: Executor) -> None:
     trial = make_trial(unique("large"), dp=4, tp=2, zero_stage=1)
-    with pytest.raises(Refused, match="8 ranks"):
-        executor.submit(trial)
+    for refuse in (executor.check, executor.submit):
+        with pytest.raises(Refused, match="8 ranks"):
+            refuse(trial)
     assert executor.state(trial.trial_id) is State.UNKNOWN
+
+
+def test_what_can_run_passes_the_check_and_is_not_started(executor: Executor) -> None:
+    trial = make_trial(unique("checked"), dp=2, zero_stage=1)
+    executor.check(trial)
+    assert executor.state(trial.trial_id) is State.UNKNOWN
+
+
+def test_ranks_that_do_not_fill_nodes_evenly_are_refused_before_launch(tmp_path: Path) -> None:
+    executor = SlurmExecutor(SlurmSettings(root=tmp_path, nodes=2, ranks_per_node=2))
+    with pytest.raises(Refused, match="3 ranks do not fill 2 nodes"):
+        executor.check(make_trial("odd", global_batch=3, dp=3))
+
+
+def test_a_missing_library_is_refused_before_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trials.preflight.LIBRARIES", ("torch", "no_such_library"))
+    with pytest.raises(Refused, match="lacks no_such_library"):
+        LocalExecutor(tmp_path, ranks=2).check(make_trial("lacking", dp=2))
+
+
+def test_the_image_of_a_cluster_is_an_option_of_its_srun(tmp_path: Path) -> None:
+    settings = SlurmSettings(root=tmp_path, nodes=1, ranks_per_node=2, image="site/train:1")
+    script = SlurmExecutor(settings).script(make_trial("boxed", dp=2), tmp_path / "boxed")
+    line = next(line for line in script.splitlines() if line.startswith("srun"))
+    assert "--container-image=site/train:1" in line
+    assert f"--container-mounts={tmp_path}:{tmp_path}" in line
 
 
 def test_a_trial_that_was_never_submitted_is_unknown(executor: Executor) -> None:

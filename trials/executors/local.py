@@ -36,9 +36,13 @@ class LocalExecutor:
         """Given, or as many as there are processors."""
         return self._ranks
 
+    def check(self, trial: TrialFile) -> None:
+        """Ranks, and what a worker imports: it is this machine's."""
+        check(trial, ranks=self.ranks, libraries=True)
+
     def submit(self, trial: TrialFile) -> None:
         """Starts the trial unless its folder shows that it was started."""
-        check(trial, ranks=self.ranks)
+        self.check(trial)
         folder = folder_of(self.root, trial.trial_id)
         with self._locked():
             if self.state(trial.trial_id) is not State.UNKNOWN:

@@ -28,6 +28,9 @@ class Executor(Protocol):
     def ranks(self) -> int:
         """The most ranks a trial can have here."""
 
+    def check(self, trial: TrialFile) -> None:
+        """Raises preflight.Refused for a trial that cannot run here; starts nothing."""
+
     def submit(self, trial: TrialFile) -> None:
         """Starts a trial, unless one of its id is there already: submitting twice runs it once.
 

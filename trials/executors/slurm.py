@@ -23,6 +23,8 @@ from trials.trial_file import TrialFile, write_trial
 
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"}
 RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"}
+DONE = {"COMPLETED", "FAILED"}
+"""The job ran to its end, perhaps in an image whose last line could not write the result."""
 CALL_LIMIT_S = 60.0
 
 
@@ -38,6 +40,9 @@ class SlurmSettings:
     account: str | None = None
     gres_per_node: str | None = None
     """Such as gpu:8; {ranks} stands for the ranks on a node."""
+    image: str | None = None
+    """Container of the workers, for clusters whose Slurm has the pyxis plugin; `python` and this
+    package are then those of the image."""
     python: str = sys.executable
     """The interpreter of the worker on the nodes."""
     setup: tuple[str, ...] = ()
@@ -60,9 +65,15 @@ class SlurmExecutor:
         """All nodes full."""
         return self.settings.nodes * self.settings.ranks_per_node
 
+    def check(self, trial: TrialFile) -> None:
+        """Ranks, and whether they fill nodes evenly; libraries where the nodes' Python is ours."""
+        own = self.settings.python == sys.executable and self.settings.image is None
+        check(trial, ranks=self.ranks, libraries=own)
+        self._shape(trial)
+
     def submit(self, trial: TrialFile) -> None:
         """Submits the trial's job unless there is one of its name, or its result."""
-        check(trial, ranks=self.ranks)
+        self.check(trial)
         folder = folder_of(self.settings.root, trial.trial_id)
         with (self.settings.root / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,14 +87,19 @@ class SlurmExecutor:
             printed = self._call("sbatch", "--parsable", str(script))
             (folder / "job").write_text(printed.strip().split(";")[0], "utf-8")
 
-    def script(self, trial: TrialFile, folder: Path) -> str:
-        """The batch script of a trial."""
-        known = self.settings
+    def _shape(self, trial: TrialFile) -> tuple[int, int]:
+        """Nodes, and ranks on each."""
         world = trial.plan.world_size
-        nodes = -(-world // known.ranks_per_node)
+        nodes = -(-world // self.settings.ranks_per_node)
         per_node = -(-world // nodes)
         if nodes * per_node != world:
             raise Refused(f"{world} ranks do not fill {nodes} nodes evenly")
+        return nodes, per_node
+
+    def script(self, trial: TrialFile, folder: Path) -> str:
+        """The batch script of a trial."""
+        known = self.settings
+        nodes, per_node = self._shape(trial)
         minutes = int(trial.timeout_s // 60) + 2
         options = {
             "job-name": trial.trial_id,
@@ -110,14 +126,22 @@ class SlurmExecutor:
             "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
             f"export LOCAL_WORLD_SIZE={per_node} LOCAL_SIZE={per_node} OMP_NUM_THREADS=1",
             f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[2]))}:$PYTHONPATH",
-            f"srun --kill-on-bad-exit=1 {shlex.quote(known.python)} -m trials.worker "
-            f"{shlex.quote(str(folder))}",
+            f"srun --kill-on-bad-exit=1 {self._container()}{shlex.quote(known.python)} "
+            f"-m trials.worker {shlex.quote(str(folder))}",
             "code=$?",
             f"{shlex.quote(known.python)} -m trials.executors.slurm "
             f"{shlex.quote(str(folder))} $code",
             "exit $code",
         ]
         return "\n".join(lines) + "\n"
+
+    def _container(self) -> str:
+        """Options of srun for the image, as the pyxis plugin takes them."""
+        if self.settings.image is None:
+            return ""
+        seen = f"{self.settings.root}:{self.settings.root}"
+        image = shlex.quote(self.settings.image)
+        return f"--container-image={image} --container-mounts={shlex.quote(seen)} "
 
     def state(self, trial_id: str) -> State:
         """The result file first, then Slurm's answer."""
@@ -163,6 +187,9 @@ class SlurmExecutor:
         """Writes the result of a job that ended without writing its own."""
         folder = folder_of(self.settings.root, trial_id)
         if result_path(folder).exists():
+            return
+        if word in DONE and any(folder.glob("rank-*.json")):
+            conclude(folder, 0 if word == "COMPLETED" else 1)
             return
         kinds = {
             "CANCELLED": Outcome(kind="cancelled", message="cancelled on request"),
