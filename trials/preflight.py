@@ -20,27 +20,33 @@ def check(trial: TrialFile, *, ranks: int, libraries: bool = False) -> None:
     """
     if trial.version != VERSION:
         raise Refused(f"trial file of version {trial.version}; this worker reads {VERSION}")
-    plan = trial.plan
-    if plan.world_size > ranks:
-        raise Refused(f"the plan needs {plan.world_size} ranks; the executor has {ranks}")
-    if plan.software not in SUPPORTED:
-        raise Refused(f"trials run DeepSpeed's engine, not {plan.software.name.lower()}")
-    length = trial.training.seq_len
-    if length % (plan.sp * plan.cp):
-        raise Refused(f"seq_len {length} is not divisible by sp x cp = {plan.sp * plan.cp}")
-    _check_pipeline(plan)
+    reason = refusal(trial.plan, trial.training.seq_len, ranks=ranks)
+    if reason is not None:
+        raise Refused(reason)
     if libraries:
         missing = [name for name in LIBRARIES if find_spec(name) is None]
         if missing:
             raise Refused(f"the worker lacks {', '.join(missing)}; install the 'trials' extra")
 
 
-def _check_pipeline(plan: Plan) -> None:
+def refusal(plan: Plan, seq_len: int, *, ranks: int) -> str | None:
+    """Why a plan cannot run on an executor of so many ranks; None where it can."""
+    if plan.world_size > ranks:
+        return f"the plan needs {plan.world_size} ranks; the executor has {ranks}"
+    if plan.software not in SUPPORTED:
+        return f"trials run DeepSpeed's engine, not {plan.software.name.lower()}"
+    if seq_len % (plan.sp * plan.cp):
+        return f"seq_len {seq_len} is not divisible by sp x cp = {plan.sp * plan.cp}"
+    return _pipeline_refusal(plan)
+
+
+def _pipeline_refusal(plan: Plan) -> str | None:
     if plan.pp > 1 and plan.software is Software.DEEPSPEED:
-        raise Refused("pipeline stages need software deepspeed_pipeline or megatron_deepspeed")
+        return "pipeline stages need software deepspeed_pipeline or megatron_deepspeed"
     if plan.pp > 1 and plan.zero_stage > 1:
-        raise Refused("DeepSpeed's pipeline engine refuses ZeRO 2 and 3")
+        return "DeepSpeed's pipeline engine refuses ZeRO 2 and 3"
     if plan.vpp > 1:
-        raise Refused("DeepSpeed's pipeline engine has no interleaved schedule")
+        return "DeepSpeed's pipeline engine has no interleaved schedule"
     if plan.ep > 1 and plan.zero_stage == 3:
-        raise Refused("DeepSpeed's MoE layer refuses ZeRO 3")
+        return "DeepSpeed's MoE layer refuses ZeRO 3"
+    return None

@@ -173,6 +173,25 @@ def as_rows(matrix: Floats) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(v) for v in row) for row in matrix)
 
 
+def of_cluster(coefficients: Coefficients, cluster: ClusterSpec) -> Coefficients:
+    """The coefficients without what no plan on this cluster reads: cheap to scale many times."""
+    gpu, link = cluster.node.gpu, cluster.node.link.kind
+    own = {gpu.name, gpu.generation}
+    kinds = {link, "pcie", f"{link}/{gpu.name}", f"pcie/{gpu.name}"}
+
+    def some(table: Mapping[str, Some], names: set[str]) -> dict[str, Some]:
+        return {name: one for name, one in table.items() if name in names}
+
+    return coefficients.model_copy(
+        update={
+            "gpus": some(coefficients.gpus, own),
+            "architectures": some(coefficients.architectures, own),
+            "links": some(coefficients.links, kinds),
+            "networks": some(coefficients.networks, {cluster.network.kind}),
+        }
+    )
+
+
 def scaled(
     coefficients: Coefficients, log_factors: Floats, spread: float | None = None
 ) -> Coefficients:

@@ -6,12 +6,12 @@ posterior. The steps are Gauss-Newton's, damped; the covariance is the inverse o
 (Gelman et al., Bayesian Data Analysis, chapter 4: the normal approximation at the mode).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.calibration.cluster import FACTORS, ClusterCalibration, as_rows, scaled
+from cost_model.calibration.cluster import ClusterCalibration, as_rows, of_cluster, scaled
 from cost_model.calibration.cluster_memory import fit_memory
 from cost_model.calibration.coefficients import Coefficients
 from cost_model.calibration.observations import (
@@ -41,15 +41,18 @@ def fit(
     *,
     n_trials: int,
     shipped: Coefficients | None = None,
+    start: ClusterCalibration | None = None,
 ) -> ClusterCalibration:
     """The calibration after the observations.
 
     prior: `uncalibrated(cluster)`, or what earlier campaigns left. n_trials: how many trials the
     observations come from. Observations of one campaign are all given at once, with the prior that
-    the campaign began with; to give them twice would count them twice.
+    the campaign began with; to give them twice would count them twice. start: where to begin
+    looking, such as the calibration before the last trial.
     """
-    problem = _Problem(prior, cluster, seen, shipped or Coefficients.default())
-    x = np.array(prior.log_factors)
+    known = of_cluster(shipped or Coefficients.default(), cluster)
+    problem = _Problem(prior, cluster, seen, known)
+    x = np.array((start or prior).log_factors)
     residual = prior.residual
     for _ in range(2):  # the scatter decides the weights, and follows from the fit
         problem.residual = residual
@@ -132,22 +135,33 @@ class _Problem:
         return float(huber.sum() + 0.5 * away @ self.precision @ away)
 
 
-def derivative(function: Callable[[Floats], Floats], x: Floats, at_x: Floats) -> Floats:
-    """Of logarithms by the logarithms of the factors [values, factors]."""
-    columns = []
-    for index in range(len(x)):
+def derivative(
+    function: Callable[[Floats], Floats],
+    x: Floats,
+    at_x: Floats,
+    columns: Iterable[int] | None = None,
+) -> Floats:
+    """Of logarithms by the logarithms of the factors [values, factors].
+
+    columns: the factors that matter; the others' derivatives are taken as 0.
+    """
+    slopes = np.zeros((len(at_x), len(x)))
+    for index in range(len(x)) if columns is None else columns:
         moved = x.copy()
         moved[index] += DIFFERENCE
-        columns.append((function(moved) - at_x) / DIFFERENCE)
-    return np.stack(columns, axis=1)
+        slopes[:, index] = (function(moved) - at_x) / DIFFERENCE
+    return slopes
 
 
 def _minimise(problem: _Problem, x: Floats) -> Floats:
     damping = 1e-3
     predicted = problem.predicted(x)
     loss = problem.loss(x, predicted)
+    matter: list[int] | None = None
     for _ in range(ITERATIONS):
-        slopes = derivative(problem.predicted, x, predicted)
+        slopes = derivative(problem.predicted, x, predicted, matter)
+        if matter is None:  # a network of a single node, offload where nothing is offloaded
+            matter = np.flatnonzero(np.abs(slopes).max(axis=0) > 0).tolist()
         weights = problem.weights(predicted)
         curve = slopes.T @ (weights[:, None] * slopes) + problem.precision
         pull = slopes.T @ (weights * problem.misses(predicted))
@@ -196,8 +210,3 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, float]:
         return covariance, problem.residual
     unsure = np.einsum("ij,jk,ik->i", steps, covariance, steps).mean()
     return covariance, float(np.sqrt(unsure + problem.residual**2))
-
-
-def factor_names() -> tuple[str, ...]:
-    """Columns of a derivative and of the covariance."""
-    return tuple(FACTORS)

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import optuna
 
-from cost_model.plans import Floats, Plan, PlanTable
-from planner.ranking import evaluate
+from cost_model.plans import Floats, Plan
 from planner.request import Resolved
 from planner.rules import violations
 from planner.search.knobs import WholeSpace
@@ -28,8 +27,9 @@ DRAW_EVERY = 3
 """After the first two trials every third is the sampler's own."""
 ASKS = 30
 """Draws of the sampler before one of the ranking is taken instead: most break a rule."""
-WORST_HOPE = 0.01
-"""A drawn plan with a smaller chance of being the best is not worth a trial."""
+LEAST_HOPE = -2.33
+"""Deviations from the best plan below which a drawn one is not worth a trial: its chance of being
+better is 1 %."""
 GIB = 2**30
 
 
@@ -51,19 +51,13 @@ def worth(state: CampaignState, belief: Belief, scores: Floats) -> Floats:
     return gain
 
 
-def next_plans(resolved: Resolved, state: CampaignState, tried: set[Plan]) -> Iterator[Plan]:
-    """Plans worth a trial, the most promising first, each with Optuna's consent.
-
-    Deterministic for a state. Yields (plan, whether the sampler drew it).
-    """
-    for plan, _ in proposals(resolved, state, tried):
-        yield plan
-
-
 def proposals(
     resolved: Resolved, state: CampaignState, tried: set[Plan]
 ) -> Iterator[tuple[Plan, bool]]:
-    """The same with whether the sampler drew the plan by itself."""
+    """Plans worth a trial, the most promising first, and whether the sampler drew them by itself.
+
+    The same for the same state.
+    """
     narrowed = trialable(calibrated(resolved, state.calibration))
     plans = [r.plan for r in state.ranking]
     if not plans:
@@ -152,25 +146,25 @@ def _drawn(
     best: float | None,
     trials: Sequence[CampaignTrial],
 ) -> Plan | None:
-    """A plan that the sampler draws: legal, likely to fit, new, and not without hope."""
+    """The first plan that the sampler draws which is legal, likely to fit, new, and hopeful."""
+    asked: dict[Plan, None] = {}
     for _ in range(ASKS):
         trial = study.ask()
         plan = knobs.suggest(trial)
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        if plan in tried or violations(resolved.world, plan):
-            continue
-        found = evaluate(resolved.world, PlanTable.from_plans([plan]))
-        if found.fits_probability[0] < resolved.search.min_fits_probability:
-            continue
-        if plan.global_batch != resolved.training.global_batch:
-            continue
-        if best is not None:
-            belief = believe(resolved, state.calibration, [plan], trials)
-            ahead = (best - float(objective_scores(resolved, belief)[0])) / belief.deviation[0]
-            if 0.5 * math.erfc(-ahead / math.sqrt(2)) < WORST_HOPE:
-                continue
-        return plan
-    return None
+        asked[plan] = None
+    new = [p for p in asked if p not in tried]
+    batch = resolved.training.global_batch
+    legal = [p for p in new if p.global_batch == batch and not violations(resolved.world, p)]
+    if not legal:
+        return None
+    belief = believe(resolved, state.calibration, legal, trials)
+    chance = belief.prediction.fits_probability
+    hopeful = chance >= resolved.search.min_fits_probability
+    if best is not None:
+        ahead = (best - objective_scores(resolved, belief)) / belief.deviation
+        hopeful &= ahead > LEAST_HOPE
+    return next((p for p, good in zip(legal, hopeful, strict=True) if good), None)
 
 
 def _best_score(belief: Belief, scores: Floats) -> float | None:

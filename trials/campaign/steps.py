@@ -1,7 +1,8 @@
 """The campaign, step by step. Every step is a pure function of the request and the state."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
+from cost_model.calibration import Coefficients
 from cost_model.calibration.cluster import ClusterCalibration, cluster_key, later, uncalibrated
 from cost_model.calibration.cluster_fit import fit
 from cost_model.plans import Plan, PlanTable
@@ -13,7 +14,7 @@ from trials.campaign.observe import measured, observations
 from trials.campaign.proxy import depths, shrink, small
 from trials.campaign.ranking import rerank
 from trials.campaign.state import CampaignSettings, CampaignState, CampaignTrial
-from trials.preflight import Refused, check
+from trials.preflight import SUPPORTED, refusal
 from trials.proposal import Proposal, Proxy
 from trials.result import TrialResult
 from trials.trial_file import TrialFile
@@ -101,7 +102,9 @@ def learn(
     ended = [t for t in trials if not (t.pending or t.foreign)]
     calibration = state.prior
     if seen.steps or seen.memory or seen.collectives:
-        calibration = fit(state.prior, resolved.cluster, seen, n_trials=len(ended))
+        calibration = fit(
+            state.prior, resolved.cluster, seen, n_trials=len(ended), start=state.calibration
+        )
     return _ended(
         resolved, _reranked(resolved, state.model_copy(update={"calibration": calibration}))
     )
@@ -134,33 +137,47 @@ def _ended(resolved: Resolved, state: CampaignState) -> CampaignState:
         sum(t.wall_seconds for t in done) >= settings.max_seconds
     ):
         reason = "time spent"
-    elif _next(resolved, state) is None:
+    elif not _any_left(resolved, state):
         reason = "all plans tried"
     return state.model_copy(update={"ended": reason})
 
 
 def _next(resolved: Resolved, state: CampaignState) -> TrialFile | None:
     """The next trial. A proxy whose other depth was not run yet comes first."""
-    begun = {t.plan: t for t in state.trials if t.proxy is not None}
-    for plan, trial in begun.items():
-        if trial.outcome in (None, "ok", "pruned"):
-            for proxy in _untried(resolved, state, plan):
-                return _file(resolved, state, plan, proxy, drawn=trial.origin == "sampler")
-    tried = {t.plan for t in state.trials}
-    for plan, drawn in proposals(resolved, state, tried):
-        if plan.world_size <= state.ranks:
-            file = _file(resolved, state, plan, None, drawn=drawn)
-        else:
-            proxies = _untried(resolved, state, plan) if state.settings.proxies else ()
-            if not proxies:
-                continue
-            file = _file(resolved, state, plan, proxies[0], drawn=drawn)
-        try:
-            check(file, ranks=state.ranks)
-        except Refused:
-            continue
-        return file
+    for plan, trial in _begun(state).items():
+        for proxy in _untried(resolved, state, plan):
+            return _file(resolved, state, plan, proxy, drawn=trial.origin == "sampler")
+    for plan, drawn in proposals(resolved, state, {t.plan for t in state.trials}):
+        if _runs(resolved, state, plan):
+            small_one = plan.world_size > state.ranks
+            first = _untried(resolved, state, plan)[0] if small_one else None
+            return _file(resolved, state, plan, first, drawn=drawn)
     return None
+
+
+def _any_left(resolved: Resolved, state: CampaignState) -> bool:
+    """Whether `_next` finds a trial."""
+    if any(_untried(resolved, state, plan) for plan in _begun(state)):
+        return True
+    tried = {t.plan for t in state.trials}
+    return any(r.plan not in tried and _runs(resolved, state, r.plan) for r in state.ranking)
+
+
+def _begun(state: CampaignState) -> dict[Plan, CampaignTrial]:
+    """Plans with a proxy that ran or runs: the other depth is worth running."""
+    going = (None, "ok", "pruned")
+    return {t.plan: t for t in state.trials if t.proxy is not None and t.outcome in going}
+
+
+def _runs(resolved: Resolved, state: CampaignState, plan: Plan) -> bool:
+    """Whether the executor can run the plan or a proxy of it."""
+    runs = plan
+    if plan.world_size > state.ranks:
+        proxies = _untried(resolved, state, plan) if state.settings.proxies else ()
+        if not proxies:
+            return False
+        runs = proxies[0].plan
+    return refusal(runs, resolved.training.seq_len, ranks=state.ranks) is None
 
 
 def _untried(resolved: Resolved, state: CampaignState, plan: Plan) -> tuple[Proxy, ...]:
@@ -192,8 +209,6 @@ def _file(
         model, training, runs = world.model, world.training, proxy.plan
     table = PlanTable.from_plans([runs])
     calibration = state.calibration
-    from cost_model.calibration import Coefficients
-
     found = predict(
         model,
         cluster,
@@ -270,12 +285,5 @@ def notes(resolved: Resolved, state: CampaignState) -> tuple[str, ...]:
 
 
 def _left_out(resolved: Resolved) -> list[str]:
-    from trials.preflight import SUPPORTED
-
     names = [s.name.lower() for s in resolved.search.software if s not in SUPPORTED]
     return [f"trials do not run {', '.join(names)}; its plans are left out"] if names else []
-
-
-def tried_plans(trials: Sequence[CampaignTrial]) -> set[Plan]:
-    """Plans that have had a trial."""
-    return {t.plan for t in trials}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost_model.calibration import Coefficients
-from cost_model.calibration.cluster import ClusterCalibration, scaled
+from cost_model.calibration.cluster import ClusterCalibration, of_cluster, scaled
 from cost_model.calibration.cluster_fit import derivative
 from cost_model.plans import Floats, Plan, PlanTable
 from cost_model.predict import predict
@@ -81,9 +81,10 @@ def believe(
     shipped = Coefficients.default()
     table = PlanTable.from_plans(plans)
     world = resolved.world
+    narrow = of_cluster(shipped, world.cluster)
 
     def logs(x: Floats) -> Floats:
-        known = scaled(shipped, x)
+        known = scaled(narrow, x)
         return np.log(step_time(world.model, world.cluster, world.training, table, known).seconds)
 
     x = np.array(calibration.log_factors)
