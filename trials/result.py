@@ -9,6 +9,20 @@ from cost_model.specs.frozen import Frozen
 from trials.outcome import Outcome
 
 
+class ExpertLoad(Frozen):
+    """How evenly the experts of a mixture were used."""
+
+    cv: float
+    """Standard deviation of the experts' routes over their mean."""
+    max_over_mean: float
+    """Routes of the busiest expert over the mean: what sets the step time of dropless experts."""
+    dropped: float
+    """Share of routes that a capacity dropped."""
+    specialisation: float | None = None
+    """Mutual information of a token's class and its expert over the classes' entropy; None where
+    classes are not known."""
+
+
 class StepMeasurement(Frozen):
     """One optimizer step of one rank, in seconds."""
 
@@ -26,6 +40,8 @@ class StepMeasurement(Frozen):
     tokens: int
     """Tokens that this rank processed."""
     micro_batch: int = 0
+    experts: ExpertLoad | None = None
+    """Mean over the mixture's layers, where the trial watches its routers."""
 
 
 class CollectiveMeasurement(Frozen):

@@ -1,0 +1,178 @@
+"""Searches the bonus weight and the capacity factor for the least predicted time to a loss.
+
+Too small a weight leaves experts unevenly loaded: each step is slow, or drops tokens. Too large a
+one pulls the router from its task: more steps are needed. Both lose time.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import numpy as np
+import optuna
+from pydantic import Field
+
+from cost_model.specs.frozen import Frozen
+from trials.entropy.bonus import Over
+from trials.entropy.cost import StepCost, seconds_to, smoothed
+from trials.entropy.proxy import Point, StepSeen
+
+Train = Callable[[Point, int], Iterator[StepSeen]]
+"""(point, seed) to its steps; `Proxy.train`, or the same over real trials."""
+
+FIRST_WEIGHTS = (0.0, 0.01, 0.1)
+"""Asked before the sampler: no bonus, the 1e-2 of Switch's balancing loss (arXiv 2101.03961,
+section 2.2), and ten times that."""
+
+
+class SearchSettings(Frozen):
+    """How far and how long to look."""
+
+    n_trials: int = Field(default=20, ge=1)
+    steps: int = Field(default=200, ge=10)
+    """Optimizer steps of a trial that is not pruned."""
+    lowest: float = Field(default=1e-3, gt=0)
+    highest: float = Field(default=10.0, gt=0)
+    capacities: tuple[float, ...] = (0.0, 1.0, 1.25, 1.5)
+    over: Over = "mean"
+    target_loss: float | None = None
+    """None takes what no bonus reaches at the first capacity in all its steps."""
+    seeds: tuple[int, ...] = (1,)
+    """Of the runs of each trial, whose mean counts; all trials see the same data."""
+    pruner: Literal["median", "halving", "none"] = "median"
+    ticks: int = Field(default=10, ge=2)
+    """How often a trial is compared with others at equal predicted time."""
+    seed: int = 0
+    """Of the sampler."""
+
+
+class EntropyTrial(Frozen):
+    """One point that was tried."""
+
+    point: Point
+    seconds_to_target: float | None
+    """Predicted; None where it was pruned."""
+    loss: float
+    """Smoothed, at its last step."""
+    max_over_mean: float
+    dropped: float
+    specialisation: float | None
+    step_seconds: float
+    """Mean of the predicted step times."""
+    steps: int
+
+
+class EntropyStudy(Frozen):
+    """What the search found."""
+
+    settings: SearchSettings
+    target_loss: float
+    best: EntropyTrial
+    trials: tuple[EntropyTrial, ...]
+
+    @property
+    def pruned(self) -> int:
+        """Trials that were ended early."""
+        return sum(t.seconds_to_target is None for t in self.trials)
+
+
+def search(train: Train, cost: StepCost, settings: SearchSettings | None = None) -> EntropyStudy:
+    """The best weight and capacity factor. The same settings give the same study."""
+    chosen = settings or SearchSettings()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    target = chosen.target_loss
+    if target is None:
+        first = Point(weight=0.0, capacity_factor=chosen.capacities[0], over=chosen.over)
+        target = run_point(train, cost, first, chosen).loss
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(seed=chosen.seed, n_startup_trials=6),
+        pruner=_pruner(chosen),
+    )
+    for weight in FIRST_WEIGHTS:
+        with_bonus = {"weight": weight} if weight else {}
+        study.enqueue_trial(
+            {"bonus": weight > 0, "capacity_factor": chosen.capacities[0], **with_bonus}
+        )
+    trials: list[EntropyTrial] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        capacity = float(trial.suggest_categorical("capacity_factor", chosen.capacities))
+        weight = 0.0
+        if trial.suggest_categorical("bonus", (True, False)):
+            weight = trial.suggest_float("weight", chosen.lowest, chosen.highest, log=True)
+        point = Point(weight=weight, capacity_factor=capacity, over=chosen.over)
+        found = run_point(train, cost, point, chosen, target=target, trial=trial)
+        trials.append(found)
+        if found.seconds_to_target is None:
+            raise optuna.TrialPruned
+        return found.seconds_to_target
+
+    study.optimize(objective, n_trials=chosen.n_trials)
+    done = [t for t in trials if t.seconds_to_target is not None]
+    best = min(done, key=lambda t: t.seconds_to_target or 0.0)
+    return EntropyStudy(settings=chosen, target_loss=target, best=best, trials=tuple(trials))
+
+
+def _pruner(settings: SearchSettings) -> optuna.pruners.BasePruner:
+    if settings.pruner == "median":
+        return optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=settings.ticks // 3)
+    if settings.pruner == "halving":
+        return optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3)
+    return optuna.pruners.NopPruner()
+
+
+def run_point(
+    train: Train,
+    cost: StepCost,
+    point: Point,
+    settings: SearchSettings,
+    *,
+    target: float | None = None,
+    trial: "optuna.Trial | None" = None,
+) -> EntropyTrial:
+    """Runs one point on all seeds, side by side; ends early where the trial is pruned.
+
+    Without a target the time to it is that of the whole run.
+    """
+    runs = [train(point, seed) for seed in settings.seeds]
+    steps: list[list[StepSeen]] = []
+    tick_seconds = settings.steps * float(cost.seconds[0]) / settings.ticks
+    elapsed, told = 0.0, 0
+    for _ in range(settings.steps):
+        steps.append([next(run) for run in runs])
+        imbalance = np.array([s.load.max_over_mean for s in steps[-1]])
+        elapsed += float(cost.of(point.capacity_factor, imbalance).mean())
+        if trial is not None and elapsed >= (told + 1) * tick_seconds:
+            told = int(elapsed / tick_seconds)
+            losses = np.array([np.mean([s.loss for s in row]) for row in steps])
+            trial.report(float(smoothed(losses)[-1]), told)
+            if trial.should_prune():
+                return _summary(cost, point, steps, None, pruned=True)
+    return _summary(cost, point, steps, target, pruned=False)
+
+
+def _summary(
+    cost: StepCost,
+    point: Point,
+    steps: list[list[StepSeen]],
+    target: float | None,
+    *,
+    pruned: bool,
+) -> EntropyTrial:
+    losses = np.array([[s.loss for s in row] for row in steps]).T
+    imbalance = np.array([[s.load.max_over_mean for s in row] for row in steps]).T
+    seconds = cost.of(point.capacity_factor, imbalance)
+    curves = [smoothed(run) for run in losses]
+    goal = [curve[-1] if target is None else target for curve in curves]
+    times = [seconds_to(g, c, s) for g, c, s in zip(goal, curves, seconds, strict=True)]
+    last = [s.load for row in steps[-max(len(steps) // 4, 1) :] for s in row]
+    known = [x.specialisation for x in last if x.specialisation is not None]
+    return EntropyTrial(
+        point=point,
+        seconds_to_target=None if pruned else float(np.mean(times)),
+        loss=float(np.mean([curve[-1] for curve in curves])),
+        max_over_mean=float(np.mean([x.max_over_mean for x in last])),
+        dropped=float(np.mean([x.dropped for x in last])),
+        specialisation=float(np.mean(known)) if known else None,
+        step_seconds=float(seconds.mean()),
+        steps=len(steps),
+    )
