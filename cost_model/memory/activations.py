@@ -116,6 +116,9 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         inputs_kept += 1
         sharded = sharded + _attention(attention, training, on)
         replicated = replicated + _latents(attention, element)
+        if attention.qk_norm:
+            normed = (attention.heads + attention.kv_heads) * attention.head_dim
+            sharded = sharded + on.norm_bytes * normed / on.tp
         if training.attention in ("eager", "fused_softmax"):
             scores = scores + _scores(attention, training, dropout, on)
             widest = np.maximum(widest, _score_transient(attention, training, on))
@@ -123,7 +126,7 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         # whole keys and values, and their gradients, where they are gathered
         width = 2 * sizes * (attention.heads + on.gathers * attention.kv_heads)
         widest = np.maximum(widest, element * width / on.tp)
-    before = sharded
+    before, in_attention, widest = sharded, widest, np.zeros_like(on.tokens)
     # a frozen matrix needs no input for its gradient, unless an adapter reads it too
     frozen = training.lora is not None and training.lora.targets == "attention"
     if layer.mlp is not None:
@@ -137,6 +140,9 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         expert, expert_grads = _experts(layer.moe, hidden, element, on)
         sharded = sharded + expert
         widest = np.maximum(widest, expert_grads)
+    feed_forward = sharded - before
+    if not layer.parallel_residual:  # the backward pass is through the feed-forward by then
+        in_attention = in_attention - feed_forward
     shared = layer.parallel_residual and layer.norms < 2  # two norms make two inputs
     inputs = element * hidden * (min(inputs_kept, 1) if shared else inputs_kept) * on.inputs
     if dropout:
@@ -146,8 +152,8 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
     return LayerBytes(
         kept=kept + np.where(on.selective, 0.0, scores),
         whole=kept + scores,
-        transient=on.tokens * (widest + 2 * element * hidden),
-        feed_forward=on.tokens * (sharded - before),
+        transient=on.tokens * (np.maximum(widest, in_attention) + 2 * element * hidden),
+        feed_forward=on.tokens * feed_forward,
     )
 
 
@@ -201,8 +207,10 @@ def _scores(attention: Attention, training: TrainingSpec, dropout: bool, on: Sha
 
 
 def _score_transient(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
-    """Gradient of the softmax's result and of its input."""
-    return (element_bytes(training) + on.score_bytes) * attention.heads * training.seq_len / on.tp
+    """Gradient of the softmax's result and, where it is not written over, of its input."""
+    element = element_bytes(training)
+    width = element if training.attention == "fused_softmax" else element + on.score_bytes
+    return width * attention.heads * training.seq_len / on.tp
 
 
 def _experts(moe: Moe, hidden: int, element: int, on: Shards) -> tuple[Floats, Floats]:

@@ -31,6 +31,8 @@ class Attention(Frozen):
     window: int | None = None
     """Sliding window in tokens; None attends to the whole sequence."""
     latent: LatentAttention | None = None
+    qk_norm: bool = False
+    """Queries and keys are normalised before they meet."""
 
 
 class Mlp(Frozen):

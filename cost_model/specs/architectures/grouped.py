@@ -136,6 +136,8 @@ def grouped_layer(
     experts: Experts | None = None,
 ) -> Layer:
     """One layer in the given style."""
+    if style.qk_norm != "none":
+        attention = attention.model_copy(update={"qk_norm": True})
     weights = (
         attention_weights(hidden, attention)
         + qk_norm_weights(attention, style.qk_norm, style.qk_norm_vectors)
