@@ -24,9 +24,14 @@ def check(trial: TrialFile, *, ranks: int, libraries: bool = False) -> None:
     if reason is not None:
         raise Refused(reason)
     if libraries:
-        missing = [name for name in LIBRARIES if find_spec(name) is None]
+        missing = missing_libraries()
         if missing:
             raise Refused(f"the worker lacks {', '.join(missing)}; install the 'trials' extra")
+
+
+def missing_libraries() -> list[str]:
+    """What a worker imports and this interpreter lacks; nothing is imported to find out."""
+    return [name for name in LIBRARIES if find_spec(name) is None]
 
 
 def refusal(plan: Plan, seq_len: int, *, ranks: int) -> str | None:
