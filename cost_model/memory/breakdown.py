@@ -8,7 +8,7 @@ from cost_model.calibration.memory import MemoryCoefficients, default_memory_coe
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, footprint
 from cost_model.memory.framework import framework_bytes
 from cost_model.memory.layout import given_stages
-from cost_model.memory.prediction import reserved, sharding, tensor_bytes
+from cost_model.memory.prediction import reserved, sharded_embeddings, sharding, tensor_bytes
 from cost_model.memory.profile import by_software
 from cost_model.memory.work import plan_work, stage_work
 from cost_model.plans import Plan, PlanTable
@@ -81,7 +81,7 @@ def detail(
     table = PlanTable.from_plans([plan] * plan.pp)
     shared = plan_work(known, model, training, table)
     stages = given_stages(model, table, np.arange(plan.pp))
-    work = stage_work(model, training, table, shared, stages)
+    work = sharded_embeddings(stage_work(model, training, table, shared, stages), table)
     states = sharding(known, model, training, table)
     room = tensor_bytes(known, cluster)
     found = footprint(work, states.dense, states.expert, states.buffers, room)

@@ -31,6 +31,10 @@ class Buffers:
     """Still there from an earlier micro-batch when the loss is computed."""
     spare: Floats | None
     """For each element of the largest parameter: a gradient on its way to the host and back."""
+    sent: Floats | None
+    """Bytes a gradient element of the copy of a bucket that is on its way to the other ranks."""
+    sent_elements: Floats
+    """Elements of that copy, at most."""
     live: Floats | None
     """Parameters that ZeRO-3 lets live at once; 0 where it gathers nothing."""
     units: Floats | None
@@ -63,7 +67,9 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     Contiguous gradient buckets of ZeRO 1 and 2: one of reduce_bucket_size elements, two with
     overlap_comm, from the first gradient on (stage_1_and_2.py setup_buckets, whole however small
     the model), until they are reduced: ZeRO 1 keeps them through the micro-batches of a step.
-    ZeRO-3 holds one for good (stage3.py).
+    ZeRO-3 holds one for good (stage3.py) and copies it to scatter it. Where ranks share sequences
+    gradients travel in fp32 (seq_parallel_communication_data_type), through a copy in any stage,
+    and ZeRO-3's bucket is fp32 itself.
     FSDP holds the unit in use and the one prefetched, and their unreduced gradients;
     SHARD_GRAD_OP (ZeRO 2) holds all weights; unsharded it holds them in 16 bits beside fp32, as
     autocast keeps its casts.
@@ -79,6 +85,10 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     number = np.where(table.overlap_comm & ~(engine.partitioned & is_pipelined(table)), 2.0, 1.0)
     bucket = element * table.reduce_bucket.astype(np.float64)
     backward = np.where(has, number * bucket, 0.0)
+    in_fp32 = (table.sp * table.cp > 1) & (engine.partitioned | engine.gathered)
+    permanent = np.where(buckets & (zero == 3), np.where(in_fp32, 4 / element, 1.0) * bucket, 0.0)
+    sent = np.where(engine.gathered, float(element), 0.0)
+    sent = np.where(in_fp32, 4.0, sent)
     update = update_bytes(coefficients, training, table.software, engine, grad)
     kept = engine.partitioned & (zero == 1) & (table.grad_accum > 1)
     spare = engine.partitioned & (table.offload_optimizer != Offload.NONE)
@@ -92,10 +102,12 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     live = 0 if quantized else table.max_live_params.astype(np.float64) + 1  # 4 bits: never sharded
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
     return Buffers(
-        permanent=np.where(buckets & (zero == 3), bucket, 0.0),
+        permanent=permanent,
         backward=backward,
         at_loss=_some(np.where(kept, backward, 0.0)),
         spare=_some(np.where(spare, float(element), 0.0)),
+        sent=_some(sent),
+        sent_elements=bucket / element,
         live=_some(np.where(deepspeed3, live, 0.0)),
         units=_some(np.where(fsdp & sharded & (zero == 3), 2 * (weight + element * trained), 0.0)),
         whole=_some(

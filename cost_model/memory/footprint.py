@@ -112,6 +112,9 @@ def footprint(
         },
         {"working": work.between, "gradients": states("gradients_kept")},
     )
+    if buffers.sent is not None:
+        copy = buffers.sent * np.minimum(buffers.sent_elements, work.params)
+        moments[3]["buckets"] = backward + copy
     if buffers.at_loss is not None:
         moments[1]["buckets"] = buffers.at_loss
     if gathered is not None:

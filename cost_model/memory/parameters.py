@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.layout import Stages
-from cost_model.plans import Bools, Floats
+from cost_model.memory.profile import by_software
+from cost_model.plans import Bools, Floats, PlanTable
 from cost_model.specs import Layer, ModelSpec, TrainingSpec
 
 
@@ -63,6 +65,27 @@ def largest_matrix(model: ModelSpec, training: TrainingSpec, tp: Floats, shards:
             stacked = layer.moe.experts * layer.moe.intermediate * (2 if layer.moe.gated else 1)
             widest = max(widest, model.hidden * stacked)
     return np.maximum(table, widest / tp)
+
+
+def stacked_expert_gradients(
+    coefficients: MemoryCoefficients, model: ModelSpec, table: PlanTable
+) -> Floats:
+    """Elements of whole expert gradients alive at once, under DeepSpeed without experts over ranks.
+
+    transformers stacks the experts of a layer in two tensors and applies them one after the other
+    (MixtralExperts.forward): each expert's slice has a gradient of the whole stack, so two of the
+    first (gate and up, the sum and the new one) and one of the second are there. Measured with the
+    engine on fake tensors. A grouped product has one of each. Experts cut over ranks or given a
+    capacity are modules of their own (DeepSpeed's layer).
+    """
+    most = 0.0
+    for layer in model.kinds:
+        if layer.moe is not None:
+            first, second = (2, 1) if layer.moe.gated else (1, 1)
+            most = max(most, layer.expert_params * (2 * first + second) / (first + second))
+    stacked = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
+    stacked &= (table.ep == 1) & (table.capacity_factor == 0)
+    return np.where(stacked, most / table.tp, 0.0)
 
 
 def stage_weights(

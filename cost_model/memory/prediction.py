@@ -1,7 +1,7 @@
 """Memory of a table of plans: the worst stage at the worst moment."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cost_model.memory.layout import candidate_stages
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
 from cost_model.memory.work import StageWork, joined, plan_work, stage_work
-from cost_model.plans import Floats, Ints, PlanTable
+from cost_model.plans import Floats, Ints, PlanTable, Software
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 
@@ -71,6 +71,7 @@ def sharding(
         table.max_live_params,
         table.hpz,
         is_pipelined(table),
+        table.sp * table.cp > 1,
     )
     few = table.take(groups.first)
     over = few.zero_group.astype(np.float64)
@@ -126,7 +127,7 @@ def _block(
     cached = np.zeros(len(table))
     phases = {name: np.zeros(len(table)) for name in MEMORY_PHASES}
     slot = np.zeros(len(table), np.int64)
-    picked = [work.pick(groups.of_row) for work in works]
+    picked = [sharded_embeddings(work.pick(groups.of_row), table) for work in works]
     tensors = tensor_bytes(coefficients, cluster)
     for number, work in enumerate(picked):
         found = _footprint(states, work, tensors)
@@ -142,7 +143,7 @@ def _block(
     worst = groups.of_row
     if len(works) > 1:
         worst = slot * groups.count + groups.of_row
-        found = _footprint(states, joined(works).pick(worst), tensors)
+        found = _footprint(states, sharded_embeddings(joined(works).pick(worst), table), tensors)
         held = found.allocated()
     moment = np.zeros(len(table), np.int64)
     for number in range(1, len(MOMENTS)):
@@ -173,6 +174,16 @@ def _block(
 
 def _footprint(states: Sharding, work: StageWork, gpu_bytes: float) -> Footprint:
     return footprint(work, states.dense, states.expert, states.buffers, gpu_bytes)
+
+
+def sharded_embeddings(work: StageWork, table: PlanTable) -> StageWork:
+    """AutoTP under ZeRO-3 leaves what it does not cut partitioned over all ranks, as zero.Init had
+    it: TP ranks hold parts of embeddings, head and norms, not copies (auto_tp.py
+    _gather_zero3_params)."""
+    over_all = (table.software == Software.DEEPSPEED) & (table.zero_stage == 3) & (table.tp > 1)
+    if not over_all.any():
+        return work
+    return replace(work, dense=work.dense - np.where(over_all, work.replicated, 0.0))
 
 
 def tensor_bytes(coefficients: MemoryCoefficients, cluster: ClusterSpec) -> float:

@@ -18,6 +18,7 @@ from cost_model.memory.parameters import (
     embedding_params,
     head_params,
     largest_matrix,
+    stacked_expert_gradients,
     stage_weights,
 )
 from cost_model.memory.precision import element_bytes
@@ -42,6 +43,8 @@ class StageWork:
     """Parameters of the largest unit that is gathered at once."""
     matrix: Floats
     """Parameters of the largest single tensor."""
+    replicated: Floats
+    """Parameters beyond a fair share, where tensor-parallel ranks hold the same ones."""
     activations: Floats
     """Kept for the backward pass, over the micro-batches in flight."""
     logits_peak: Floats
@@ -60,7 +63,7 @@ class StageWork:
     def pick(self, rows: Ints) -> "StageWork":
         """The given rows; what is 0 everywhere stays one value."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        rare = ("expert", "frozen", "on_host")
+        rare = ("expert", "frozen", "on_host", "replicated")
         return StageWork(
             **{
                 name: value.take(rows) if name not in rare or value.any() else value[:1]
@@ -121,6 +124,9 @@ def plan_work(
     kept, peak = logit_bytes(model, training, coefficients, table, on)
     adapter = tuple(adapter_params(model, layer, training, on.tp) for layer in model.kinds)
     layer_gradient = element * np.maximum.reduce(dense if training.lora is None else adapter)
+    if model.is_moe and training.lora is None:
+        experts = element * stacked_expert_gradients(coefficients, model, table)
+        layer_gradient = layer_gradient + experts
     if training.lora is not None and training.lora.quantized_base:
         layer_gradient = layer_gradient + dequantized_bytes(model, on.tp)
     head_matrix = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
@@ -175,6 +181,7 @@ def stage_work(
         params=held.all,
         largest=held.largest,
         matrix=work.matrix,
+        replicated=_replicated(model, table, work, stages),
         activations=acts * in_flight + np.where(last, work.head_input, 0.0),
         logits_peak=np.where(last, work.logits_peak, 0.0),
         logits_kept=np.where(last, work.logits_kept, 0.0),
@@ -184,6 +191,17 @@ def stage_work(
         between=between,
         on_host=work.host_checkpoint * share * sum(stages.layers, np.zeros(1)) * in_flight,
     )
+
+
+def _replicated(model: ModelSpec, table: PlanTable, work: PlanWork, stages: Stages) -> Floats:
+    """Parameters of this rank that the others of its TP group hold too, less one share of them."""
+    if int(table.tp.max()) == 1:
+        return np.zeros(len(table))
+    whole = np.where(stages.has_embedding, work.embedding, 0.0)
+    whole = whole + np.where(stages.has_head, work.head, 0.0)
+    for layers, layer in zip(stages.layers, model.kinds, strict=True):
+        whole = whole + layers * layer.replicated_params
+    return whole * (1 - 1 / table.tp)
 
 
 def _recomputed(table: PlanTable, stages: Stages) -> tuple[Floats, Floats]:

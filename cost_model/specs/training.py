@@ -12,7 +12,7 @@ Optimizer = Literal[
 ]
 AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 
-Stack = Literal["nanotron", "internevo", "paddle", "litgpt", "torchtitan"]
+Stack = Literal["aa_scaling", "nanotron", "internevo", "paddle", "litgpt", "torchtitan"]
 
 
 class Lora(Frozen):

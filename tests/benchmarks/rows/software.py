@@ -47,6 +47,7 @@ def software_of(  # noqa: PLR0911 - one line a spelling
 
 
 _STACKS: tuple[tuple[str, Stack], ...] = (
+    (r"aa-scaling", "aa_scaling"),
     (r"nanotron", "nanotron"),
     (r"intern(evo|lm)", "internevo"),
     (r"paddle", "paddle"),
