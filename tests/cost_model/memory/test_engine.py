@@ -1,0 +1,44 @@
+"""Predictions against DeepSpeed's own engine, run on fake tensors with the exported config.
+
+The figures are those of the engine (engine.json; `python -m tests.benchmarks.dryrun --run` measures
+them again).
+"""
+
+import pytest
+
+from tests.benchmarks.dryrun import Run, on_file
+
+RUNS = on_file()
+LABELS = [run.label for run in RUNS]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=LABELS)
+def test_the_peak_is_the_engines_within_three_per_cent(run: Run) -> None:
+    assert run.predicted()["peak"] == pytest.approx(run.peak, rel=0.03)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=LABELS)
+def test_what_stays_between_steps_is_the_engines(run: Run) -> None:
+    assert run.predicted()["steady"] == pytest.approx(run.steady, rel=0.02)
+
+
+@pytest.mark.parametrize("run", [r for r in RUNS if r.init > 0], ids=lambda r: r.label)
+def test_what_the_start_takes_is_the_engines(run: Run) -> None:
+    assert run.predicted()["init"] == pytest.approx(run.init, rel=0.03)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=LABELS)
+def test_no_phase_is_far_from_the_engines(run: Run) -> None:
+    """With accumulation the engine's step includes what its earlier micro-batches leave."""
+    said = run.predicted()
+    assert said["forward_backward"] == pytest.approx(run.forward_backward, rel=0.06)
+    if run.plan.get("grad_accum", 1) == 1:
+        assert said["step"] == pytest.approx(run.step, rel=0.03)
+
+
+def test_the_runs_cover_every_stage_offload_and_layout() -> None:
+    plans = [run.plan for run in RUNS]
+    assert {p.get("zero_stage") for p in plans} == {0, 1, 2, 3}
+    assert {r.model for r in RUNS} >= {"llama-2-7b", "llama-2-13b", "llama-3.1-8b", "mixtral-8x7b"}
+    for knob in ("tp", "pp", "sp", "cp", "grad_accum", "offload_optimizer", "offload_param"):
+        assert any(knob in p for p in plans), knob
