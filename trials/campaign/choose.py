@@ -78,8 +78,8 @@ def proposals(
     for plan in queue:
         parameters = knobs.parameters(plan)
         if parameters is not None:
-            study.enqueue_trial(parameters, user_attrs={"origin": "ranking"})
-            plan = knobs.suggest(study.ask())  # noqa: PLW2901
+            study.enqueue_trial(parameters, user_attrs={"source": "ranking"})
+            knobs.suggest(study.ask())
         yield plan, False
 
 

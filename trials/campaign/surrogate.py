@@ -14,11 +14,13 @@ import numpy as np
 from cost_model.calibration import Coefficients
 from cost_model.calibration.cluster import ClusterCalibration, of_cluster, scaled
 from cost_model.calibration.cluster_fit import derivative
-from cost_model.plans import Floats, Plan, PlanTable
+from cost_model.calibration.observations import StepObservation, step_seconds
+from cost_model.plans import Bools, Floats, Ints, Plan, PlanTable
 from cost_model.predict import predict
 from cost_model.prediction import Prediction
 from cost_model.step import step_time
 from planner.request import Resolved
+from trials.campaign.observe import world_of
 from trials.campaign.state import CampaignTrial
 
 DRAWS = 4000
@@ -32,6 +34,9 @@ KINDS = (
 
 SIZES = ("tp", "pp", "vpp", "sp", "cp", "dp", "ep", "micro_batch", "grad_accum", "hpz")
 """Knobs that count by how often they are doubled."""
+
+PROXY_OWN = 0.7
+"""Share of a plan's own part that a proxy does not show: the parts that were cut off."""
 
 KIND_LENGTH = 1.0
 SIZE_LENGTH = 2.0
@@ -47,7 +52,7 @@ class Belief:
     mean: Floats
     covariance: Floats
     """[plans, plans]"""
-    measured: np.ndarray
+    measured: Bools
     """Which plans a trial has measured whole [plans]."""
 
     @property
@@ -93,22 +98,19 @@ def believe(
     shared = slopes @ np.array(calibration.covariance) @ slopes.T
     own = calibration.residual**2 * likeness(table, table)
 
-    seen = {plan: row for row, plan in enumerate(plans)}
-    known_trials = [t for t in trials if t.ran and t.proxy is None and t.plan in seen]
     mean = at_x.copy()
+    told = _residuals(resolved, scaled(narrow, x), plans, at_x, trials, calibration.residual)
     measured = np.zeros(len(plans), bool)
-    if known_trials:
-        rows = np.array([seen[t.plan] for t in known_trials])
-        values = np.log([t.measured_seconds or 1.0 for t in known_trials])
-        noise = np.array([t.noise for t in known_trials])
-        inner = own[np.ix_(rows, rows)] + np.diag(noise**2)
+    if told is not None:
+        rows = told.rows
+        inner = own[np.ix_(rows, rows)] + np.diag(told.noise**2)
         gain = np.linalg.solve(inner, own[rows]).T
-        mean = mean + gain @ (values - at_x[rows])
+        mean = mean + gain @ told.values
         own = own - gain @ own[rows]
-        # a measured plan is known by its measurement, whatever the factors are
-        measured[rows] = True
-        shared[rows, :] = 0.0
-        shared[:, rows] = 0.0
+        # a plan measured whole is known by its measurement, whatever the factors are
+        measured[rows[told.whole]] = True
+        shared[measured, :] = 0.0
+        shared[:, measured] = 0.0
     covariance = shared + own
     prediction = predict(
         world.model,
@@ -119,6 +121,51 @@ def believe(
         calibration.apply_memory(),
     )
     return Belief(table, prediction, mean, 0.5 * (covariance + covariance.T), measured)
+
+
+@dataclass(frozen=True)
+class _Residuals:
+    """What trials measured beyond the calibrated prediction."""
+
+    rows: Ints
+    """Which plan each trial verified [trials]."""
+    values: Floats
+    """log(measured / predicted) of what ran [trials]."""
+    noise: Floats
+    whole: Bools
+    """Whether the plan itself ran, no proxy [trials]."""
+
+
+def _residuals(
+    resolved: Resolved,
+    known: Coefficients,
+    plans: Sequence[Plan],
+    at_x: Floats,
+    trials: Sequence[CampaignTrial],
+    own: float,
+) -> _Residuals | None:
+    """Residuals of the trials of these plans; None without any.
+
+    What a plan has of its own a proxy of it has in part.
+    """
+    row_of = {plan: row for row, plan in enumerate(plans)}
+    told = [t for t in trials if t.ran and t.plan in row_of]
+    if not told:
+        return None
+    rows = np.array([row_of[t.plan] for t in told])
+    whole = np.array([t.proxy is None for t in told])
+    measured = np.array([t.measured_seconds or 1.0 for t in told])
+    predicted = at_x[rows]
+    if not whole.all():
+        steps = [
+            StepObservation(w.model, w.training, plan, 1.0)
+            for w, plan in (world_of(resolved, t) for t in told)
+        ]
+        times = np.log(step_seconds(resolved.cluster, steps, known))
+        predicted = np.where(whole, predicted, times)
+    noise = np.array([t.noise for t in told])
+    noise = np.where(whole, noise, np.hypot(noise, PROXY_OWN * own))
+    return _Residuals(rows, np.log(measured) - predicted, noise, whole)
 
 
 def likeness(left: PlanTable, right: PlanTable) -> Floats:
