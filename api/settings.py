@@ -32,6 +32,37 @@ class Settings:
     lease_seconds: float = 10.0
     """MESHWRIGHT_LEASE_SECONDS: silence after which another process takes a worker's jobs over."""
 
+    dry_run_workers: int = 1
+    """MESHWRIGHT_DRY_RUN_WORKERS: dry runs that this process runs at a time."""
+    executors: tuple[str, ...] = ("local",)
+    """MESHWRIGHT_EXECUTORS: where trials may run, separated by commas: local, slurm."""
+    local_ranks: int = 0
+    """MESHWRIGHT_LOCAL_RANKS: ranks of a trial on this machine; 0 is its processors."""
+    local_trials: int = 1
+    """MESHWRIGHT_LOCAL_TRIALS: trials on this machine at a time; more disturb each other."""
+    slurm_trials: int = 8
+    """MESHWRIGHT_SLURM_TRIALS: trials in Slurm's hands at a time."""
+    slurm_root: Path | None = None
+    """MESHWRIGHT_SLURM_ROOT: a folder that all nodes see."""
+    slurm_nodes: int = 0
+    """MESHWRIGHT_SLURM_NODES: nodes that a trial may have."""
+    slurm_ranks_per_node: int = 8
+    """MESHWRIGHT_SLURM_RANKS_PER_NODE: GPUs of a node."""
+    slurm_partition: str | None = None
+    """MESHWRIGHT_SLURM_PARTITION"""
+    slurm_account: str | None = None
+    """MESHWRIGHT_SLURM_ACCOUNT"""
+    slurm_gres: str | None = None
+    """MESHWRIGHT_SLURM_GRES: of each node, such as gpu:{ranks}."""
+    slurm_image: str | None = None
+    """MESHWRIGHT_SLURM_IMAGE: container of the workers (pyxis)."""
+    slurm_python: str | None = None
+    """MESHWRIGHT_SLURM_PYTHON: the workers' interpreter; this process's own where not given."""
+    slurm_setup: str | None = None
+    """MESHWRIGHT_SLURM_SETUP: shell lines before the worker, such as module load cuda."""
+    slurm_master_addr: str | None = None
+    """MESHWRIGHT_SLURM_MASTER_ADDR: where rank 0 listens, if not at the first node's name."""
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
         """Reads MESHWRIGHT_*; raises SettingsError that names the variable."""
@@ -50,6 +81,25 @@ class Settings:
                 env, "MESHWRIGHT_SEARCH_WORKERS", default.search_workers, 1, 256
             ),
             lease_seconds=_seconds(env, "MESHWRIGHT_LEASE_SECONDS", default.lease_seconds),
+            dry_run_workers=_number(
+                env, "MESHWRIGHT_DRY_RUN_WORKERS", default.dry_run_workers, 1, 64
+            ),
+            executors=_executors(env),
+            local_ranks=_number(env, "MESHWRIGHT_LOCAL_RANKS", default.local_ranks, 0, 1024),
+            local_trials=_number(env, "MESHWRIGHT_LOCAL_TRIALS", default.local_trials, 1, 64),
+            slurm_trials=_number(env, "MESHWRIGHT_SLURM_TRIALS", default.slurm_trials, 1, 1000),
+            slurm_root=Path(root) if (root := env.get("MESHWRIGHT_SLURM_ROOT")) else None,
+            slurm_nodes=_number(env, "MESHWRIGHT_SLURM_NODES", default.slurm_nodes, 0, 100_000),
+            slurm_ranks_per_node=_number(
+                env, "MESHWRIGHT_SLURM_RANKS_PER_NODE", default.slurm_ranks_per_node, 1, 1024
+            ),
+            slurm_partition=env.get("MESHWRIGHT_SLURM_PARTITION") or None,
+            slurm_account=env.get("MESHWRIGHT_SLURM_ACCOUNT") or None,
+            slurm_gres=env.get("MESHWRIGHT_SLURM_GRES") or None,
+            slurm_image=env.get("MESHWRIGHT_SLURM_IMAGE") or None,
+            slurm_python=env.get("MESHWRIGHT_SLURM_PYTHON") or None,
+            slurm_setup=env.get("MESHWRIGHT_SLURM_SETUP") or None,
+            slurm_master_addr=env.get("MESHWRIGHT_SLURM_MASTER_ADDR") or None,
         )
 
     @property
@@ -61,6 +111,25 @@ class Settings:
             if self.database_url.startswith(prefix):
                 return "postgresql+psycopg://" + self.database_url.removeprefix(prefix)
         return self.database_url
+
+
+EXECUTORS = ("local", "slurm")
+
+
+def _executors(env: Mapping[str, str]) -> tuple[str, ...]:
+    text = env.get("MESHWRIGHT_EXECUTORS")
+    if text is None:
+        return Settings().executors
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in EXECUTORS:
+            wanted = ", ".join(EXECUTORS)
+            raise SettingsError(f"MESHWRIGHT_EXECUTORS names {name!r}; of {wanted} any would do")
+    if "slurm" in names:
+        for needed in ("MESHWRIGHT_SLURM_ROOT", "MESHWRIGHT_SLURM_NODES"):
+            if not env.get(needed):
+                raise SettingsError(f"MESHWRIGHT_EXECUTORS names slurm, which needs {needed}")
+    return names
 
 
 def _number(env: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

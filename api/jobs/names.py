@@ -7,3 +7,16 @@ Raise it when a workflow changes so that a half-done job of the old form cannot 
 
 PLAN_QUEUE = "plans"
 PLAN_SEARCH = "plan_search"
+
+DRY_RUN_QUEUE = "dry-runs"
+DRY_RUN = "dry_run"
+
+TRIAL = "trial"
+
+CAMPAIGN_QUEUE = "campaigns"
+CAMPAIGN = "campaign"
+
+
+def trial_queue(executor: str) -> str:
+    """Each executor has its own queue, with its own limit."""
+    return f"trials-{executor}"

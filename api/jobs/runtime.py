@@ -3,18 +3,31 @@
 import logging
 import threading
 import time
+from typing import Any
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.orm import Session
 
-from api.jobs import plan_search
+from api.executors import Executors
+from api.jobs import dry_run, plan_search, trial
 from api.jobs.lease import Lease, executor_id
-from api.jobs.names import APPLICATION, APPLICATION_VERSION, PLAN_QUEUE, PLAN_SEARCH
+from api.jobs.names import (
+    APPLICATION,
+    APPLICATION_VERSION,
+    CAMPAIGN_QUEUE,
+    DRY_RUN,
+    DRY_RUN_QUEUE,
+    PLAN_QUEUE,
+    PLAN_SEARCH,
+    TRIAL,
+    trial_queue,
+)
 from api.jobs.pool import WorkerPool
 from api.jobs.services import Services, provide
 from api.settings import Settings
 from api.store import Store
+from api.store.jobs import Enqueue, JobTable
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +39,10 @@ TIDY_SECONDS = 3600.0
 
 ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
-__all__ = ["Jobs", "plan_search"]
+CAMPAIGNS = 16
+"""Campaigns at a time: they wait for trials, whose executors have limits of their own."""
+
+__all__ = ["Jobs", "dry_run", "plan_search", "trial"]
 
 
 class Jobs:
@@ -36,6 +52,8 @@ class Jobs:
         self.settings = settings
         self.store = store
         self.pool = WorkerPool(settings.search_workers)
+        self.executors = Executors(settings)
+        self.stopping = threading.Event()
         self.executor = executor_id()
         self.lease = Lease(store.engine, self.executor, settings.lease_seconds, self.housekeeping)
         self.ready = False
@@ -44,7 +62,7 @@ class Jobs:
 
     def start(self) -> None:
         """Launches the engine, registers queues and takes over what dead processes left."""
-        provide(Services(self.store, self.pool))
+        provide(Services(self.store, self.pool, self.executors, self.stopping))
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self.settings.url,
@@ -58,12 +76,7 @@ class Jobs:
         DBOS(config=config)
         self.lease.beat()
         DBOS.launch()
-        DBOS.register_queue(
-            PLAN_QUEUE,
-            worker_concurrency=self.settings.search_workers,
-            polling_interval_sec=0.1,
-            on_conflict="always_update",
-        )
+        self._register_queues()
         self._client = DBOSClient(
             system_database_engine=self.store.engine,
             serializer=DBOSPortableJSONSerializer(),
@@ -81,18 +94,47 @@ class Jobs:
         except Exception:  # the first search will say what is wrong
             log.exception("no search process could be started")
 
-    def enqueue_plan(self, session: Session, plan_id: str) -> None:
-        """Queues the search of a request in the transaction that stores the request."""
+    def _register_queues(self) -> None:
+        limits = {
+            PLAN_QUEUE: self.settings.search_workers,
+            DRY_RUN_QUEUE: self.settings.dry_run_workers,
+            CAMPAIGN_QUEUE: CAMPAIGNS,
+        }
+        for name in self.executors.names:
+            limits[trial_queue(name)] = self.executors.at_a_time(name)
+        for queue, at_a_time in limits.items():
+            DBOS.register_queue(
+                queue,
+                worker_concurrency=at_a_time,
+                polling_interval_sec=0.1,
+                on_conflict="always_update",
+            )
+
+    def _enqueue(self, session: Session, queue: str, workflow: str, job_id: str) -> None:
         assert self._client is not None
         self._client.enqueue_in_transaction(
             session,
             {
-                "queue_name": PLAN_QUEUE,
-                "workflow_name": PLAN_SEARCH,
-                "workflow_id": plan_id,
+                "queue_name": queue,
+                "workflow_name": workflow,
+                "workflow_id": job_id,
                 "app_version": APPLICATION_VERSION,
             },
-            plan_id,
+            job_id,
+        )
+
+    def enqueue_plan(self, session: Session, plan_id: str) -> None:
+        """Queues the search of a request in the transaction that stores the request."""
+        self._enqueue(session, PLAN_QUEUE, PLAN_SEARCH, plan_id)
+
+    def enqueue_dry_run(self, session: Session, dry_run_id: str) -> None:
+        """Queues a dry run in the transaction that stores it."""
+        self._enqueue(session, DRY_RUN_QUEUE, DRY_RUN, dry_run_id)
+
+    def enqueue_trial(self, executor: str) -> Enqueue:
+        """Queues a trial for an executor in the transaction that stores it."""
+        return lambda session, trial_id: self._enqueue(
+            session, trial_queue(executor), TRIAL, trial_id
         )
 
     def cancel_plan(self, plan_id: str) -> bool:
@@ -111,12 +153,18 @@ class Jobs:
             self.lease.forget_the_dead()
 
     def settle_lost(self) -> None:
-        """Fails requests whose job ended without saying so: tried too often, or broken."""
-        for plan_id in self.store.requests.open(LOST_SECONDS):
-            status = DBOS.get_workflow_status(plan_id)
-            if status is None or status.status in ENDED:
-                ended = "has no job" if status is None else f"ended as {status.status}"
-                self.store.fail(plan_id, {"title": "The search was lost", "detail": f"It {ended}."})
+        """Fails whatever has a job that ended without saying so: tried too often, or broken."""
+        tables: dict[str, JobTable[Any, Any]] = {
+            "search": self.store.requests,
+            "dry run": self.store.dry_runs,
+            "trial": self.store.trials,
+        }
+        for what, table in tables.items():
+            for job_id in table.open(LOST_SECONDS):
+                status = DBOS.get_workflow_status(job_id)
+                if status is None or status.status in ENDED:
+                    ended = "has no job" if status is None else f"ended as {status.status}"
+                    table.fail(job_id, {"title": f"The {what} was lost", "detail": f"It {ended}."})
 
     def healthy(self) -> bool:
         """Whether jobs run here and the database answers; raises SQLAlchemyError where not."""
@@ -126,8 +174,10 @@ class Jobs:
     def stop(self) -> None:
         """Stops in order; searches that run go back to the queue when another process starts."""
         self.ready = False
+        self.stopping.set()
         self.lease.stop()
         self.pool.stop()
+        self.executors.close()
         if self._client is not None:
             self._client.destroy()
         DBOS.destroy()

@@ -1,8 +1,10 @@
 """What workflows work with. The job engine calls them as plain functions, so they look it up."""
 
+import threading
 from dataclasses import dataclass
 
-from api.jobs.pool import WorkerPool
+from api.executors import Executors
+from api.jobs.pool import ShuttingDown, WorkerPool
 from api.store import Store
 
 
@@ -12,6 +14,13 @@ class Services:
 
     store: Store
     pool: WorkerPool
+    executors: Executors
+    stopping: threading.Event
+
+    def rest(self, seconds: float) -> None:
+        """Waits; raises ShuttingDown where the service stops meanwhile."""
+        if self.stopping.wait(seconds):
+            raise ShuttingDown
 
 
 class _Current:

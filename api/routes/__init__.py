@@ -6,12 +6,14 @@ from api.routes import (
     candidates,
     catalogue,
     check,
+    dry_runs,
     events,
     explain,
     exports,
     health,
     plans,
     predict,
+    trials,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -19,6 +21,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     candidates.router,
     exports.router,
     explain.router,
+    dry_runs.router,
+    trials.router,
     events.router,
     predict.router,
     catalogue.router,

@@ -5,16 +5,15 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from api.dependencies import JobsOf, PlanOf, StoreOf
-from api.http.cursor import decode, encode
+from api.http.paging import PageQuery, page_of
 from api.http.partial_plan import parsed
 from api.problems import problem_responses
 from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource, summary_of
-from api.store import IdempotencyConflict, PlanRecord, Status, Store
+from api.store import IdempotencyConflict, PlanRecord, Store
 from planner.request import PlanRequest
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -78,28 +77,11 @@ def post_plan(
     return _resource(store, record)
 
 
-class ListQuery(BaseModel):
-    """Which requests to list."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: int = Field(20, ge=1, le=200)
-    cursor: str | None = Field(None, max_length=200)
-    status: Status | None = None
-
-
 @router.get("", summary="List requests, the newest first", responses=problem_responses(401, 422))
-def list_plans(store: StoreOf, query: Annotated[ListQuery, Query()]) -> PlanPage:
+def list_plans(store: StoreOf, query: Annotated[PageQuery, Query()]) -> PlanPage:
     """One page; `next` leads to the next one."""
-    before = None if query.cursor is None else str(decode(query.cursor, str)[0])
-    records = store.plans(query.limit + 1, before, query.status)
-    items = [_resource(store, r) for r in records[: query.limit]]
-    following = None
-    if len(records) > query.limit:
-        following = f"/v1/plans?limit={query.limit}&cursor={encode(items[-1].id)}"
-        if query.status is not None:
-            following += f"&status={query.status}"
-    return PlanPage(items=items, next=following)
+    records, following = page_of(store.requests, "/v1/plans", query)
+    return PlanPage(items=[_resource(store, r) for r in records], next=following)
 
 
 @router.get(

@@ -16,6 +16,8 @@ class CandidateLinks(BaseModel):
     self: str
     ds_config: str
     exports: str
+    dry_run: str
+    """POST there."""
     plan: str
 
 
@@ -26,6 +28,7 @@ def links(plan_id: str, rank: int) -> CandidateLinks:
         self=own,
         ds_config=f"{own}/ds_config",
         exports=f"{own}/exports",
+        dry_run=f"{own}/dry-run",
         plan=f"/v1/plans/{plan_id}",
     )
 

@@ -1,13 +1,13 @@
 """Requests for plans as the routes show them."""
 
-from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
 
 from api.schemas.candidates import CandidateItem
 from api.schemas.explain import Explained
-from api.store import PlanRecord, Status
+from api.schemas.jobs import JobResource, job_fields
+from api.store import PlanRecord
 from planner.candidate import Candidate
 from planner.explain import Around, WhatIf
 from planner.request import Resolved
@@ -21,6 +21,8 @@ class PlanLinks(BaseModel):
     candidates: str
     explain: str
     """Why not another plan: knobs as parameters."""
+    trials: str
+    """POST there to try candidates."""
     events: str
     cancel: str
     page: str
@@ -34,14 +36,6 @@ class Progress(BaseModel):
     """Plans predicted."""
     known: int
     """Legal plans enumerated so far; grows while the search runs."""
-
-
-class PlanFailure(BaseModel):
-    """Why a search failed."""
-
-    title: str
-    detail: str
-    errors: list[dict[str, Any]] | None = None
 
 
 class PlanResult(BaseModel):
@@ -65,11 +59,9 @@ class PlanResult(BaseModel):
     """What was not searched, and why."""
 
 
-class PlanResource(BaseModel):
+class PlanResource(JobResource):
     """One request for plans."""
 
-    id: str
-    status: Status
     summary: dict[str, Any]
     """What the request resolved to."""
     request: dict[str, Any]
@@ -78,12 +70,8 @@ class PlanResource(BaseModel):
     result: PlanResult | None
     certificate: dict[str, Any] | None
     """How many plans were enumerated, legal, evaluated and fitting."""
-    error: PlanFailure | None
     explanation: Explained | None = None
     """Why not the partial plan that `?explain=` names."""
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
     links: PlanLinks
 
     @classmethod
@@ -93,21 +81,17 @@ class PlanResource(BaseModel):
         certificate = None if result is None else result.pop("certificate", None)
         own = f"/v1/plans/{record.id}"
         return cls(
-            id=record.id,
-            status=record.status,
+            **job_fields(record),
             summary=record.summary,
             request=record.request,
             progress=None if record.progress is None else Progress(**record.progress),
             result=None if result is None else PlanResult(best=best, **result),
             certificate=certificate,
-            error=None if record.error is None else PlanFailure(**record.error),
-            created_at=record.created_at,
-            started_at=record.started_at,
-            finished_at=record.finished_at,
             links=PlanLinks(
                 self=own,
                 candidates=f"{own}/candidates",
                 explain=f"{own}/explain",
+                trials=f"{own}/trials",
                 events=f"{own}/events",
                 cancel=f"{own}/cancel",
                 page=f"/plans/{record.id}",

@@ -22,7 +22,7 @@ def store(database_url: str) -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """The service on SQLite, with its jobs."""
-    settings = Settings(var=tmp_path_factory.mktemp("var"), max_body_bytes=100_000)
+    settings = Settings(var=tmp_path_factory.mktemp("var"), max_body_bytes=100_000, local_ranks=2)
     with TestClient(create_app(settings), raise_server_exceptions=False) as served:
         yield served
 

@@ -16,6 +16,17 @@ SHORTEST: dict[str, Any] = {
 """The shortest request for plans."""
 
 
+TINY: dict[str, Any] = {
+    "model": {
+        "geometry": {"hidden": 64, "layers": 2, "heads": 4, "vocab": 128, "intermediate": 96}
+    },
+    "cluster": {"preset": "local-cpu", "nodes": 1, "gpus_per_node": 2},
+    "training": {"seq_len": 32, "global_batch": 4, "precision": "fp32", "attention": "sdpa"},
+    "search": {"software": ["deepspeed"], "keep": 20, "allow": {"offload": False, "nvme": False}},
+}
+"""A request whose plans train in a blink on two processors."""
+
+
 def small(**search: Any) -> dict[str, Any]:
     """A request whose search is done in a blink."""
     options = {"software": ["deepspeed"], "keep": 20} | search
@@ -49,13 +60,18 @@ def candidate(rank: int, **values: Any) -> NewCandidate:
 
 def finished(client: TestClient, plan_id: str, seconds: float = 60) -> dict[str, Any]:
     """The request once its search is done."""
+    return ended(client, f"/v1/plans/{plan_id}", seconds)
+
+
+def ended(client: TestClient, url: str, seconds: float = 180) -> dict[str, Any]:
+    """A resource once its job is done."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        plan: dict[str, Any] = client.get(f"/v1/plans/{plan_id}").json()
-        if plan["status"] not in {"queued", "running"}:
-            return plan
+        found: dict[str, Any] = client.get(url).json()
+        if found["status"] not in {"queued", "running"}:
+            return found
         time.sleep(0.05)
-    raise TimeoutError(plan)
+    raise TimeoutError(found)
 
 
 def searched(client: TestClient, request: dict[str, Any]) -> dict[str, Any]:

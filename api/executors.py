@@ -1,0 +1,85 @@
+"""Where this process may run trials, as its own settings say. Nothing of it is in a request."""
+
+import sys
+import threading
+from dataclasses import dataclass
+
+from api.settings import Settings
+from planner.errors import Problem, RequestError
+from planner.request.pointers import did_you_mean
+from trials.executors.local import LocalExecutor
+from trials.executors.protocol import Executor
+from trials.executors.slurm import SlurmExecutor, SlurmSettings
+
+
+@dataclass(frozen=True)
+class Place:
+    """One executor, by name."""
+
+    name: str
+    ranks: int
+    """The most that a trial can have."""
+    at_a_time: int
+    """Trials that run together."""
+
+
+class Executors:
+    """The executors of this process; each is made when it is first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._made: dict[str, Executor] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that the settings switch on."""
+        return self.settings.executors
+
+    def at_a_time(self, name: str) -> int:
+        """Trials that run together on an executor."""
+        settings = self.settings
+        return settings.slurm_trials if name == "slurm" else settings.local_trials
+
+    def places(self) -> list[Place]:
+        """All of them."""
+        return [Place(n, self.get(n).ranks, self.at_a_time(n)) for n in self.names]
+
+    def get(self, name: str) -> Executor:
+        """The executor of a name; RequestError for one that is not switched on here."""
+        if name not in self.names:
+            wanted = did_you_mean(name, self.names) if self.names else "none is switched on"
+            raise RequestError([Problem("/executor", f"got {name!r}", wanted)])
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._slurm() if name == "slurm" else self._local()
+            return self._made[name]
+
+    def _local(self) -> Executor:
+        settings = self.settings
+        return LocalExecutor(settings.var.resolve() / "trials", ranks=settings.local_ranks or None)
+
+    def _slurm(self) -> Executor:
+        settings = self.settings
+        assert settings.slurm_root is not None
+        given = {"MASTER_ADDR": settings.slurm_master_addr} if settings.slurm_master_addr else {}
+        return SlurmExecutor(
+            SlurmSettings(
+                root=settings.slurm_root.resolve(),
+                nodes=settings.slurm_nodes,
+                ranks_per_node=settings.slurm_ranks_per_node,
+                partition=settings.slurm_partition,
+                account=settings.slurm_account,
+                gres_per_node=settings.slurm_gres,
+                image=settings.slurm_image,
+                python=settings.slurm_python or sys.executable,
+                setup=tuple((settings.slurm_setup or "").splitlines()),
+                environment=given,
+            )
+        )
+
+    def close(self) -> None:
+        """Ends what waits for trials; trials that run go on."""
+        for executor in self._made.values():
+            if isinstance(executor, LocalExecutor):
+                executor.close()
