@@ -1,15 +1,12 @@
 """Exact ranking: the memory of every legal plan, the step time of those that fit, the best kept."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.memory import fits_probability, memory
-from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
-from cost_model.predict import predict
-from cost_model.prediction import Prediction
-from cost_model.step import step_time
+from cost_model.plans import Floats, PlanTable, Software
+from planner.bound import frugal_bound
 from planner.candidate import GIB
 from planner.objectives import (
     Scores,
@@ -22,15 +19,29 @@ from planner.objectives import (
 )
 from planner.request.request import Resolved
 from planner.rows import join, take
-from planner.rules import World
-from planner.space import Bound, enumerate_plans
-from planner.space.solve import fewest_recomputed, layers_per_stage, solvable, without_recompute
+from planner.scoring import (
+    BLOCK,
+    blocks,
+    evaluate,
+    held,
+    in_blocks,
+    missing_bytes,
+    scores_of,
+    sure,
+    timed,
+)
+from planner.space import enumerate_plans
+from planner.space.fine import TIGHT, FineKnobs
+from planner.space.solve import solvable
+from planner.tuning import hopeful, punctual, recomputed, rescue, tuned
 
-BLOCK = 16_384
-"""Plans predicted at once: large enough to amortise NumPy's calls, small enough for the cache."""
+__all__ = ["Ranked", "evaluate", "fitting_plans", "missing_bytes", "nearest", "rank", "scores_of"]
 
 Progress = Callable[[int, int], None]
 """Called with plans evaluated and legal plans known so far."""
+
+Observer = Callable[[PlanTable, Scores], None]
+"""Sees every block of plans that fit with DeepSpeed's own buckets."""
 
 
 @dataclass(frozen=True)
@@ -43,97 +54,35 @@ class Ranked:
     legal: int
     fitting: int
     solved: int
+    tuned: int
     by_software: dict[str, int]
 
 
-def blocks(table: PlanTable) -> Iterator[PlanTable]:
-    """The table in slices of BLOCK rows."""
-    for start in range(0, len(table), BLOCK):
-        yield table.take(slice(start, start + BLOCK))
+@dataclass(frozen=True)
+class _Fitting:
+    """Plans that fit at some setting of their fine knobs, at the first one found."""
+
+    table: PlanTable
+    scores: Scores
+    least: Floats
+    """Seconds that no setting beats [plans]."""
 
 
-def evaluate(world: World, table: PlanTable) -> Prediction:
-    """Memory and time of every plan of a table."""
-    return predict(
-        world.model,
-        world.cluster,
-        world.training,
-        table,
-        world.coefficients,
-        world.memory_coefficients,
-    )
+def _fitting(resolved: Resolved, table: PlanTable) -> tuple[_Fitting, int]:
+    """The plans that fit, with DeepSpeed's own buckets where those do; how many do.
 
-
-def _held(world: World, table: PlanTable) -> Scores:
-    """Memory alone; the step time is unknown (0)."""
-    if not len(table):
-        return _sure(0)
-    known = world.memory_coefficients
-    held = memory(world.model, world.cluster, world.training, table, known)
-    chance = fits_probability(held, world.cluster, known)
-    unknown = np.zeros(len(table))
-    return Scores(unknown, held.total_bytes, held.host_bytes, chance)
-
-
-def _timed(world: World, table: PlanTable, scores: Scores) -> Scores:
-    """The same with step times."""
-    if not len(table):
-        return scores
-    step = step_time(world.model, world.cluster, world.training, table, world.coefficients)
-    return Scores(step.seconds, scores.total_bytes, scores.host_bytes, scores.fits_probability)
-
-
-def scores_of(prediction: Prediction) -> Scores:
-    """What ranks plans, from their full prediction."""
-    held = prediction.memory
-    return Scores(
-        prediction.step.seconds,
-        held.total_bytes,
-        held.host_bytes,
-        prediction.fits_probability,
-    )
-
-
-def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable, Bools]]:
-    """The same layouts with everything that saves activation memory switched on, and where it may.
-
-    One sequence per micro-batch, full recompute, partitioned checkpoints in host RAM, chunked
-    loss: no refinement of a row holds less GPU memory, with two exceptions that come second and
-    third. Checkpoints in host RAM may be what the host has no room for, and a stage of a single
-    layer holds its input beside what it recomputes.
+    The others come after them, at the tightest rung, with a part of the optimizer on the GPU
+    where the host has no room for all of it.
     """
-    n = len(table)
-    partitioned = (table.tp > 1) & (table.software == int(Software.MEGATRON_DEEPSPEED))
-    off = np.zeros(n, np.bool_)
-    least = replace(
-        table,
-        micro_batch=np.ones(n, np.int64),
-        grad_accum=np.maximum(1, world.training.global_batch // table.dp),
-        recompute=np.full(n, int(Recompute.FULL)),
-        partition_activations=partitioned,
-        cpu_checkpointing=partitioned,
-        chunked_loss=np.ones(n, np.bool_),
-    )
-    yield least, np.ones(n, np.bool_)
-    yield replace(least, cpu_checkpointing=off), partitioned
-    plain = np.full(n, int(Recompute.NONE))
-    kept = replace(least, cpu_checkpointing=off, partition_activations=off, recompute=plain)
-    yield kept, layers_per_stage(world, table) == 1
-
-
-def frugal_bound(resolved: Resolved) -> Bound:
-    """Refuses layouts of which not even the most frugal refinement fits."""
-
-    def possible(table: PlanTable) -> Bools:
-        fits = np.zeros(len(table), np.bool_)
-        for variant, where in frugal_variants(resolved.world, table):
-            open_rows = np.flatnonzero(~fits & where)
-            for start in range(0, len(open_rows), BLOCK):
-                rows = open_rows[start : start + BLOCK]
-                fits[rows] = _acceptable(resolved, take(variant, rows))
-        return fits
-
-    return possible
+    world, search = resolved.world, resolved.search
+    scores = held(world, table)
+    roomy = acceptable(world, search, scores)
+    rows = np.flatnonzero(roomy)
+    kept, known = table.take(rows), take(scores, rows)
+    rescued = rescue(resolved, table.take(np.flatnonzero(~roomy)))
+    kept, known = join([kept, rescued[0]]), join([known, rescued[1]])
+    known, least = timed(world, kept, known)
+    return _Fitting(kept, known, least), int(roomy.sum())
 
 
 class _Best:
@@ -142,26 +91,18 @@ class _Best:
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         self.parts: list[tuple[PlanTable, Scores]] = []
-        self.held = 0
+        self.size = 0
 
     def add(self, table: PlanTable, scores: Scores) -> None:
         if not len(table):
             return
         self.parts.append((table, scores))
-        self.held += len(table)
-        if self.held > 2 * max(BLOCK, self.resolved.search.keep):
+        self.size += len(table)
+        if self.size > 2 * max(BLOCK, self.resolved.search.keep):
             self.settle()
 
-    def worst_key(self) -> float | None:
-        """First sort key of the last plan kept; None while any plan may still enter."""
-        search = self.resolved.search
-        if search.objective == "pareto" or self.held < search.keep:
-            return None
-        self.settle()
-        table, scores = self.parts[0]
-        return float(keys(search, table, scores)[0][-1])
-
     def settle(self) -> PlanTable:
+        """All rows so far in rank order, down to the last that is kept."""
         if not self.parts:
             return PlanTable.from_columns(0)
         table = join([t for t, _ in self.parts])
@@ -170,90 +111,56 @@ class _Best:
         if search.objective == "pareto":
             front = pareto_front(pareto_points(table, scores))
             table, scores = take(table, front), take(scores, front)
-        rows = best_first(keys(search, table, scores))[: search.keep]
-        if search.objective == "pareto":
-            rows = best_first(keys(search, table, scores))
+        rows = best_first(keys(search, table, scores))
+        if search.objective != "pareto":
+            rows = rows[: search.keep]
         table, scores = take(table, rows), take(scores, rows)
-        self.parts, self.held = [(table, scores)], len(table)
+        self.parts, self.size = [(table, scores)], len(table)
         return table
 
 
-def _acceptable(resolved: Resolved, table: PlanTable) -> Bools:
-    return acceptable(resolved.world, resolved.search, _held(resolved.world, table))
+class _Worst:
+    """First sort key that the last plan of the final ranking cannot exceed."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.known = np.zeros(0)
+
+    def add(self, table: PlanTable, scores: Scores) -> None:
+        """Takes note of plans that are sure to be ranked, at these scores or better."""
+        search = self.resolved.search
+        on_time = meets_deadline(self.resolved.world, search, scores)
+        first = np.asarray(keys(search, table, scores)[0], np.float64)[on_time]
+        every = np.concatenate([self.known, first])
+        if len(every) > search.keep:
+            every = np.partition(every, search.keep - 1)[: search.keep]
+        self.known = every
+
+    @property
+    def key(self) -> float | None:
+        """None while any plan may still enter."""
+        search = self.resolved.search
+        if search.objective == "pareto" or len(self.known) < search.keep:
+            return None
+        return float(self.known.max())
 
 
-def _kept(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
-    """The plans that fit and meet the deadline, with their step times."""
-    world, search = resolved.world, resolved.search
-    scores = _held(world, table)
-    rows = np.flatnonzero(acceptable(world, search, scores))
-    table = take(table, rows)
-    scores = _timed(world, table, take(scores, rows))
-    punctual = np.flatnonzero(meets_deadline(world, search, scores))
-    return take(table, punctual), take(scores, punctual)
-
-
-def _solved(
-    resolved: Resolved, table: PlanTable, worst_key: float | None
-) -> tuple[PlanTable, Scores]:
-    """Plans of `table` with the fewest recomputed layers that fit.
-
-    worst_key: the first sort key of the last plan kept so far; plans that would not beat it even
-    without any recompute are not solved. None solves all.
-    """
-    world, search = resolved.world, resolved.search
-    if {"recompute_layers"} & (set(search.fixed) | set(search.limits)):
-        table = table.take(slice(0, 0))
-    table = solvable(world, table)
-    if worst_key is not None and len(table):
-        plain = without_recompute(table)
-        hopeful = _timed(world, plain, _sure(len(table)))
-        table = table.take(np.flatnonzero(keys(search, table, hopeful)[0] <= worst_key))
-    return _kept(
-        resolved, fewest_recomputed(world, table, lambda plans: _acceptable(resolved, plans))
-    )
-
-
-def _sure(n: int) -> Scores:
-    """Scores of plans that would fit for certain; times unknown."""
-    return Scores(np.zeros(n), np.zeros(n), np.zeros(n), np.ones(n))
-
-
-def in_blocks(tables: Iterable[PlanTable]) -> Iterator[PlanTable]:
-    """Tables cut and joined to BLOCK rows: many small ones cost as many calls as one large."""
-    waiting: list[PlanTable] = []
-    held = 0
-    for table in tables:
-        for part in blocks(table):
-            if held + len(part) > BLOCK:
-                yield join(waiting)
-                waiting, held = [], 0
-            waiting.append(part)
-            held += len(part)
-    if held:
-        yield join(waiting)
-
-
-def fitting_plans(resolved: Resolved) -> Iterator[tuple[PlanTable, Scores]]:
-    """All plans that fit, solved ones included, block by block, with their scores."""
-    found = enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved))
-    for part in in_blocks(block.table for block in found):
-        kept, scores = _kept(resolved, part)
-        yield kept, scores
-        yield _solved(resolved, kept, None)
-
-
-Observer = Callable[[PlanTable, Scores], None]
-"""Sees every block of plans that fit."""
+def _in_the_running(resolved: Resolved, parts: list[_Fitting], worst: float | None) -> _Fitting:
+    """The plans that may still enter the ranking, in the order they were found."""
+    kept = [
+        take(p, np.flatnonzero(hopeful(resolved, p.table, p.scores, p.least, worst))) for p in parts
+    ]
+    return join(kept)
 
 
 def rank(
     resolved: Resolved, progress: Progress | None = None, observe: Observer | None = None
 ) -> Ranked:
     """Predicts every legal plan and ranks those that fit; the table is empty where none does."""
-    best = _Best(resolved)
+    best, worst = _Best(resolved), _Worst(resolved)
     enumerated = bounded = legal = seen = fitting = solved = 0
     by_software: dict[str, int] = {}
+    running: list[_Fitting] = []
     unsolved: list[PlanTable] = []
 
     def tables() -> Iterator[PlanTable]:
@@ -268,63 +175,66 @@ def rank(
                 yield block.table
 
     for part in in_blocks(tables()):
-        kept, scores = _kept(resolved, part)
-        fitting += len(kept)
-        best.add(kept, scores)
-        unsolved.append(solvable(resolved.world, kept))
-        if observe is not None and len(kept):
-            observe(kept, scores)
+        found, roomy = _fitting(resolved, part)
+        fitting += len(found.table)
+        worst.add(found.table, found.scores)
+        running.append(found)
+        unsolved.append(solvable(resolved.world, found.table))
+        if len(running) > 8:
+            running = [_in_the_running(resolved, running, worst.key)]
+        if observe is not None and roomy:
+            first = slice(0, roomy)
+            observe(found.table.take(first), take(found.scores, first))
         seen += len(part)
         if progress is not None:
             progress(seen, legal)
+    settled = 0
+    if running:
+        hoped = _in_the_running(resolved, running, worst.key).table
+        settled = int(FineKnobs(resolved.search).has_rungs(hoped).sum())
+        for part in in_blocks([hoped]):
+            best.add(*punctual(resolved, *tuned(resolved, part)))
+        worst = _Worst(resolved)
+        for table, scores in best.parts:
+            worst.add(table, scores)
     for part in in_blocks(unsolved):
-        kept, scores = _solved(resolved, part, best.worst_key())
-        solved += len(kept)
-        best.add(kept, scores)
-    return Ranked(best.settle(), enumerated, bounded, legal, fitting, solved, by_software)
+        table, scores = recomputed(resolved, part, worst.key)
+        solved += len(table)
+        best.add(table, scores)
+    return Ranked(best.settle(), enumerated, bounded, legal, fitting, solved, settled, by_software)
 
 
-def missing_bytes(world: World, scores: Scores, headroom: float = 0.0) -> Floats:
-    """Bytes that a plan misses on the worst rank and on its host; 0 where both suffice [plans].
-
-    headroom: bytes that must stay free on the GPU.
-    """
-    gpu = scores.total_bytes - world.cluster.node.gpu.memory_gib * GIB + headroom
-    host = scores.host_bytes - world.cluster.node.host_ram_gib * GIB
-    missing: Floats = np.maximum(gpu, 0.0) + np.maximum(host, 0.0)
-    return missing
+def fitting_plans(resolved: Resolved) -> Iterator[tuple[PlanTable, Scores]]:
+    """All plans that fit, solved ones included, block by block, with their scores."""
+    found = enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved))
+    for part in in_blocks(block.table for block in found):
+        kept, _ = _fitting(resolved, part)
+        if len(kept.table):
+            yield punctual(resolved, *tuned(resolved, kept.table))
+            yield recomputed(resolved, kept.table, None)
 
 
 def nearest(resolved: Resolved, count: int) -> tuple[PlanTable, Floats]:
     """The legal plans that miss by the fewest bytes, nearest first, and the bytes they miss.
 
-    Memory rises with the micro-batch, so only the smallest allowed one is looked at.
+    Memory rises with the micro-batch and the buckets, so only the smallest are looked at.
     """
     world, search = resolved.world, resolved.search
     headroom = search.headroom_gib * GIB
     limit = search.limits.get("micro_batch")
     if "micro_batch" not in search.fixed and limit is None:
         search = search.model_copy(update={"fixed": search.fixed | {"micro_batch": 1}})
+    fine = FineKnobs(search)
 
-    def closest(table: PlanTable, scores: Scores) -> Ints:
+    def first(table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
         missing = missing_bytes(world, scores, headroom)
-        return best_first((missing, scores.total_bytes, *keys(search, table, scores)))[:count]
+        order = (missing, scores.total_bytes, *keys(search, table, scores))
+        rows = best_first(order)[:count]
+        return table.take(rows), take(scores, rows)
 
-    found: list[tuple[PlanTable, Scores]] = []
+    found = [(PlanTable.from_columns(0), sure(0))]
     for block in enumerate_plans(world, search):
-        for part in blocks(block.table):
-            scores = _held(world, part)
-            rows = best_first(
-                (
-                    missing_bytes(world, scores, headroom),
-                    scores.total_bytes,
-                    *keys(search, part, scores),
-                )
-            )
-            found.append((take(part, rows[:count]), take(scores, rows[:count])))
-    table = join([t for t, _ in found])
-    scores = join([s for _, s in found])
-    rows = best_first(
-        (missing_bytes(world, scores, headroom), scores.total_bytes, *keys(search, table, scores))
-    )[:count]
-    return take(table, rows), missing_bytes(world, take(scores, rows), headroom)
+        for part in blocks(fine.at_rung(block.table, TIGHT)):
+            found.append(first(part, held(world, part)))
+    table, scores = first(join([t for t, _ in found]), join([s for _, s in found]))
+    return table, missing_bytes(world, scores, headroom)

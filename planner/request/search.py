@@ -84,7 +84,8 @@ class Allow(Frozen):
     hpz: bool = True
     """ZeRO++'s secondary partition within a node: exact, costs memory."""
     compression: bool = False
-    """ZeRO++'s quantised weights and gradients: off by default, since they change the numbers."""
+    """ZeRO++'s quantised weights and gradients, and 16-bit traffic of fp32 gradients: off by
+    default, since they change the numbers."""
     offload: bool = True
     """States in host RAM."""
     nvme: bool = True
@@ -93,6 +94,11 @@ class Allow(Frozen):
     chunked_loss: bool = True
     compile: bool = False
     """torch.compile: off by default, since not every model compiles."""
+    uneven_stages: bool = True
+    """Pipelines whose first and last stage hold other numbers of layers than the rest."""
+    token_dropping: bool = False
+    """Capacity factors for experts: off by default, since tokens over the capacity are not
+    trained on."""
     fewer_nodes: bool = True
     """Plans that leave nodes idle."""
 

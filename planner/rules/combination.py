@@ -4,6 +4,9 @@ from cost_model.plans import Bools, Plan, PlanTable, Recompute, Software
 from planner.rules.columns import DEEPSPEED_ENGINE, MEGATRON_LAYERS, is_software
 from planner.rules.rule import Rule, World
 
+RECOMPUTES_MODULES = (Software.DEEPSPEED, Software.FSDP, Software.MEGATRON)
+"""Software whose models can checkpoint one module of a layer."""
+
 
 def _at(plan: Plan) -> str:
     return plan.software.name.lower()
@@ -22,6 +25,14 @@ def _family_legal(world: World, table: PlanTable) -> Bools:
         | (is_software(table, Software.DEEPSPEED_PIPELINE) & (not chain))
         | (is_software(table, Software.MEGATRON) & (world.model.family != "decoder"))
     )
+
+
+def _feed_forward_legal(world: World, table: PlanTable) -> Bools:
+    """Experts on other ranks would be sent their tokens again."""
+    dense = is_software(table, *RECOMPUTES_MODULES) & (table.ep == 1)
+    whole = ~is_software(table, Software.MEGATRON) | (table.recompute_layers < 0)
+    kept: Bools = (table.recompute != int(Recompute.MLP)) | (dense & whole)
+    return kept
 
 
 RULES = (
@@ -91,6 +102,31 @@ RULES = (
         lambda w, t: (t.cp == 1) | is_software(t, Software.MEGATRON, Software.FSDP),
         lambda w, p: f"cp={p.cp} with {_at(p)}; use sp (Ulysses), or megatron",
         "not in DeepSpeed",
+    ),
+    Rule(
+        "cp-all-gather",
+        "planner",
+        "Gathering keys and values is a way of context parallelism.",
+        ("cp", "cp_all_gather"),
+        lambda w, t: ~t.cp_all_gather | (t.cp > 1),
+        lambda w, p: "cp_all_gather with cp=1 gathers nothing; use cp > 1",
+        "a duplicate of cp=1",
+    ),
+    Rule(
+        "uneven-stages-software",
+        "planner",
+        "The layers of the first and last stage are told to Megatron or to a PipelineModule of "
+        "one's own; Megatron-DeepSpeed cuts evenly.",
+        ("software", "first_stage_layers", "last_stage_layers"),
+        lambda w, t: (
+            (t.first_stage_layers + t.last_stage_layers == 0)
+            | is_software(t, Software.MEGATRON, Software.DEEPSPEED_PIPELINE)
+        ),
+        lambda w, p: (
+            f"stages of {p.first_stage_layers} and {p.last_stage_layers} layers with {_at(p)}; use "
+            "megatron or deepspeed_pipeline, or even stages"
+        ),
+        "Megatron-DeepSpeed megatron/model/gpt_model.py (partition_method type:transformer)",
     ),
     Rule(
         "sp-software",
@@ -248,6 +284,19 @@ RULES = (
             "to drop; use none or full"
         ),
         "arXiv 2205.05198, section 5",
+    ),
+    Rule(
+        "feed-forward-recompute",
+        "planner",
+        "Recompute of the feed-forward alone is for models whose code checkpoints a module: "
+        "Hugging Face's, FSDP's and Megatron's (there in every layer), without expert parallelism.",
+        ("software", "ep", "recompute", "recompute_layers"),
+        _feed_forward_legal,
+        lambda w, p: (
+            f"recompute mlp with {_at(p)}, ep={p.ep} and recompute_layers {p.recompute_layers}; "
+            "use full, or deepspeed with ep=1"
+        ),
+        "torch.utils.checkpoint around a module; Megatron --recompute-modules mlp",
     ),
     Rule(
         "chunked-loss",

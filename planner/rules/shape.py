@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cost_model.plans import Plan
+from cost_model.plans import Plan, Recompute
 from planner.rules.columns import (
     DEEPSPEED_ENGINE,
     MEGATRON_LAYERS,
@@ -226,13 +226,13 @@ RULES = (
     Rule(
         "recompute-layers",
         "planner",
-        "The number of recomputed layers is at most the layers of a stage, and given only with "
-        "recompute.",
+        "The number of recomputed layers is below the layers of a stage, and given only with full "
+        "recompute or that of the feed-forward.",
         ("pp", "recompute", "recompute_layers"),
         lambda w, t: (
             (t.recompute_layers == -1)
             | (
-                (t.recompute != 0)
+                ((t.recompute == int(Recompute.FULL)) | (t.recompute == int(Recompute.MLP)))
                 & (t.recompute_layers > 0)
                 & (t.recompute_layers < -(-w.model.layers // t.pp))
             )

@@ -1,7 +1,7 @@
 """Rules of ZeRO, offload and precision."""
 
 from cost_model.plans import Bools, Offload, PlanTable, Software
-from planner.rules.columns import is_software
+from planner.rules.columns import DEEPSPEED_ENGINE, is_software
 from planner.rules.rule import Rule, World
 
 CPU_OPTIMIZERS = ("adamw", "adagrad", "lion")
@@ -9,6 +9,28 @@ CPU_OPTIMIZERS = ("adamw", "adagrad", "lion")
 
 def _accumulates_fp32(world: World) -> bool:
     return world.sixteen_bit and bool(world.training.fp32_grad_accum)
+
+
+def gradient_wire_bytes(world: World, software: Software) -> int:
+    """Bytes of a gradient element between replicas, unless told otherwise.
+
+    DeepSpeed reduces in the training precision (runtime/engine.py communication_data_type),
+    Megatron in that of its main gradients, FSDP as asked.
+    """
+    training = world.training
+    if training.precision == "fp32":
+        return 4
+    if software in {Software.MEGATRON, Software.FSDP}:
+        by_default = software == Software.MEGATRON and training.precision == "bf16"
+        wide = by_default if training.fp32_grad_accum is None else training.fp32_grad_accum
+        return 4 if wide else 2
+    return 2
+
+
+def _narrow_wire_legal(world: World, table: PlanTable) -> Bools:
+    wide = [s for s in Software if gradient_wire_bytes(world, s) > 2]
+    several = table.zero_group > 1
+    return ~table.comm_16bit | (several & is_software(table, *wide) if wide else False)
 
 
 def _hpz_legal(world: World, table: PlanTable) -> Bools:
@@ -182,6 +204,48 @@ RULES = (
         lambda w, t: ~t.quantized_weights | (t.offload_param == 0),
         lambda w, p: "quantized_weights with offload_param; use one of them",
         "untried",
+    ),
+    Rule(
+        "gradient-traffic",
+        "planner",
+        "16-bit gradient traffic is for gradients that else cross in fp32, between replicas.",
+        ("software", "dp", "sp", "cp", "comm_16bit"),
+        _narrow_wire_legal,
+        lambda w, p: (
+            f"comm_16bit with {p.software.name.lower()} in {w.training.precision} over "
+            f"{p.dp * p.sp * p.cp} replicas changes nothing; leave it out"
+        ),
+        "runtime/engine.py:1719 communication_data_type is the training precision already",
+    ),
+    Rule(
+        "master-weights",
+        "refused",
+        "16-bit optimizer states without an fp32 master need ZeRO 1 or more.",
+        ("software", "zero_stage"),
+        lambda w, t: (
+            (w.training.fp32_master or not w.sixteen_bit)
+            | (t.zero_stage >= 1)
+            | ~is_software(t, *DEEPSPEED_ENGINE)
+        ),
+        lambda w, p: (
+            f"{w.training.precision} without an fp32 master and ZeRO {p.zero_stage}; use ZeRO 1 or "
+            "more"
+        ),
+        "runtime/config.py:707",
+    ),
+    Rule(
+        "pipeline-clipping",
+        "silent",
+        "A pipeline in fp32 needs ZeRO 1: at ZeRO 0 each stage clips by its own gradient norm.",
+        ("software", "pp", "zero_stage"),
+        lambda w, t: (
+            (t.pp == 1) | (t.zero_stage >= 1) | w.sixteen_bit | ~is_software(t, *DEEPSPEED_ENGINE)
+        ),
+        lambda w, p: (
+            f"pp={p.pp} with ZeRO 0 in fp32: every stage clips by the norm of its own gradients; "
+            "use ZeRO 1"
+        ),
+        "measured: norms 5.050, 5.019 and 4.990 for pp 1, 2 and 4 of one model",
     ),
     Rule(
         "fp32-accumulation",

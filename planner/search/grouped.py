@@ -81,5 +81,6 @@ def _summed(certificates: list[Certificate]) -> Certificate:
         fitting=sum(c.fitting for c in certificates),
         solved=sum(c.solved for c in certificates),
         by_software=by_software,
+        tuned=sum(c.tuned for c in certificates),
         seconds=sum(c.seconds for c in certificates),
     )

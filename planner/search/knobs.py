@@ -9,6 +9,7 @@ import optuna
 from cost_model.plans import Plan
 from planner.request.request import Resolved
 from planner.space import axes, software_allowed
+from planner.space.axes import SPLIT
 
 
 class Knobs(Protocol):
@@ -34,11 +35,11 @@ class WholeSpace:
 
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
-        self.choices: dict[str, dict[str, list[int]]] = {}
+        self.choices: dict[str, dict[str, list[Any]]] = {}
         self.fixed: dict[str, dict[str, Any]] = {}
         for software in software_allowed(resolved.search):
             spec = axes(resolved.world, resolved.search, software)
-            values = {a: v.tolist() for a, v in spec.values.items() if a != "dp"}
+            values = {a: v.tolist() for a, v in spec.values.items() if a not in {"dp", SPLIT}}
             limit = spec.bounds.get("nodes")
             counts = range(1, resolved.cluster.nodes + 1)
             values["nodes"] = [n for n in counts if limit is None or limit.holds(n)]
@@ -50,7 +51,7 @@ class WholeSpace:
         """One value of every axis; dp and accumulation follow."""
         name = str(trial.suggest_categorical("software", list(self.choices)))
         knobs = {
-            axis: int(trial.suggest_categorical(f"{name}.{axis}", values))
+            axis: trial.suggest_categorical(f"{name}.{axis}", values)
             if len(values) > 1
             else values[0]
             for axis, values in self.choices[name].items()
@@ -70,7 +71,8 @@ class WholeSpace:
             return None
         drawn: dict[str, Any] = {"software": name}
         for axis, values in self.choices[name].items():
-            value = int(getattr(plan, axis))
+            value = getattr(plan, axis)
+            value = value if isinstance(value, float) else int(value)
             if value not in values:
                 return None
             if len(values) > 1:

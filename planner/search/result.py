@@ -7,6 +7,10 @@ from pydantic import TypeAdapter
 
 from planner.candidate import Candidate
 from planner.explain import Around, WhatIf
+from planner.space.axes import AXES
+from planner.space.fine import SOLVED
+
+SOLVED_KNOBS = ("recompute_layers", *SOLVED)
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,13 @@ class Certificate:
     by_software: dict[str, int]
     """Legal plans by software."""
     seconds: float
+    tuned: int = 0
+    """Plans whose fine knobs were solved: those that could enter the ranking."""
+    axes: tuple[str, ...] = AXES
+    """What was enumerated; nodes, grad_accum and dp follow from each other."""
+    solved_knobs: tuple[str, ...] = SOLVED_KNOBS
+    """What was solved plan by plan, since it is monotone or depends on the rest of the plan only
+    through bounds on memory."""
     exhaustive: bool = True
     """No plan of the space was left out but those that provably do not fit."""
 

@@ -54,6 +54,7 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
         fitting=ranked.fitting,
         solved=ranked.solved,
         by_software=ranked.by_software,
+        tuned=ranked.tuned,
         seconds=perf_counter() - started,
     )
     options = resolved.search

@@ -1,15 +1,27 @@
 """The values each column may take, by software: what the space is the product of."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from cost_model.plans import Ints, Offload, Plan, Recompute, Software
+from cost_model.plans import Offload, Plan, Recompute, Software
 from planner.request.search import Limit, SearchOptions
 from planner.rules import World
+from planner.rules.combination import RECOMPUTES_MODULES
+from planner.rules.states import gradient_wire_bytes
+from planner.space.fine import HELD, SOLVED, held_value
+from planner.space.splits import TAKES_SPLITS
 
-STRUCTURE = ("tp", "pp", "sp", "cp", "dp", "ep", "sequence_parallel", "vpp")
-"""Columns that lay ranks out; together with the states they bound memory from below."""
+SPLIT = "split"
+"""No column but the number of a division into stages, from which their layers follow."""
+
+STRUCTURE = (
+    *("tp", "pp", "sp", "cp", "cp_all_gather", "dp", "ep"),
+    *("sequence_parallel", "vpp", SPLIT),
+)
+"""Axes that lay ranks out; together with the states they bound memory from below."""
 
 STATES = (
     "zero_stage",
@@ -18,6 +30,7 @@ STATES = (
     "hpz",
     "quantized_weights",
     "quantized_gradients",
+    "comm_16bit",
 )
 """Columns that decide where parameters, gradients and optimizer states live."""
 
@@ -28,12 +41,18 @@ ACTIVATIONS = (
     "cpu_checkpointing",
     "chunked_loss",
     "compile",
+    "capacity_factor",
 )
 """Columns that decide what is kept for the backward pass."""
 
 AXES = (*STRUCTURE, *STATES, *ACTIVATIONS)
-DERIVED = ("nodes", "grad_accum")
-"""nodes follows from the world size, grad_accum from the batch triple."""
+DERIVED = ("nodes", "grad_accum", "first_stage_layers", "last_stage_layers")
+"""nodes follows from the world size, grad_accum from the batch triple, layers from the split."""
+
+STAGE_LAYERS = ("first_stage_layers", "last_stage_layers")
+
+CAPACITIES = (1.0, 1.25, 1.5, 2.0)
+"""Capacity factors worth having: GShard's and Switch Transformer's (arXiv 2101.03961, table 1)."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +60,8 @@ class Axes:
     """The values of every axis for one software, and what else is held fixed."""
 
     software: Software
-    values: dict[str, Ints]
+    values: dict[str, npt.NDArray[Any]]
+    """int64, capacity factors float64."""
     fixed: dict[str, float]
     """Columns outside the axes that the request fixes."""
     bounds: dict[str, Limit]
@@ -84,10 +104,12 @@ def _structure(world: World, search: SearchOptions, software: Software) -> dict[
         if allow.sp and software == Software.DEEPSPEED
         else [1],
         "cp": [2**k for k in range(gpus.bit_length()) if 2**k <= gpus] if context else [1],
+        "cp_all_gather": [0, 1] if context and gpus > 1 else [0],
         "dp": divisors(world.training.global_batch, gpus),
         "ep": divisors(_gcd(world.experts), gpus) if moe else [1],
         "sequence_parallel": [0, 1] if megatron and allow.sequence_parallel else [0],
         "vpp": divisors(layers, 16) if interleaves else [1],
+        SPLIT: [0, 1] if allow.pp and allow.uneven_stages and software in TAKES_SPLITS else [0],
     }
 
 
@@ -102,19 +124,23 @@ def _states(world: World, search: SearchOptions, software: Software) -> dict[str
         if allow.nvme and node.nvme is not None and engine:
             places.append(int(Offload.NVME))
     several_nodes = world.cluster.nodes > 1
-    hpz = engine and allow.hpz and several_nodes and node.gpus_per_node > 1
+    hpz = {1}
+    if engine and allow.hpz and several_nodes:
+        hpz |= {node.gpus_per_node, node.link.nvlink_group or 1}
+    wide = gradient_wire_bytes(world, software) > 2
     quantized = engine and allow.compression and several_nodes
     return {
         "zero_stage": stages,
         "offload_optimizer": places,
         "offload_param": places if engine else [0],
-        "hpz": [1, node.gpus_per_node] if hpz else [1],
+        "hpz": sorted(hpz),
         "quantized_weights": [0, 1] if quantized else [0],
         "quantized_gradients": [0, 1] if quantized else [0],
+        "comm_16bit": [0, 1] if wide and allow.compression else [0],
     }
 
 
-def _activations(world: World, search: SearchOptions, software: Software) -> dict[str, list[int]]:
+def _activations(world: World, search: SearchOptions, software: Software) -> dict[str, list[Any]]:
     allow = search.allow
     kept_scores = world.training.attention in {"eager", "fused_softmax"}
     megatron = software in {Software.MEGATRON, Software.MEGATRON_DEEPSPEED}
@@ -122,8 +148,10 @@ def _activations(world: World, search: SearchOptions, software: Software) -> dic
     if allow.recompute:
         modes += [int(Recompute.SELECTIVE)] if kept_scores and megatron else []
         modes += [int(Recompute.FULL)]
+        modes += [int(Recompute.MLP)] if software in RECOMPUTES_MODULES else []
     partition = allow.recompute and software == Software.MEGATRON_DEEPSPEED
     hugging_face = software in {Software.DEEPSPEED, Software.FSDP}
+    drops = allow.token_dropping and world.model.is_moe and software != Software.FSDP
     return {
         "micro_batch": divisors(world.training.global_batch),
         "recompute": modes,
@@ -131,13 +159,8 @@ def _activations(world: World, search: SearchOptions, software: Software) -> dic
         "cpu_checkpointing": [0, 1] if partition and allow.offload else [0],
         "chunked_loss": [0, 1] if allow.chunked_loss and hugging_face else [0],
         "compile": [0, 1] if allow.compile and hugging_face else [0],
+        "capacity_factor": [0, *CAPACITIES] if drops else [0],
     }
-
-
-def _within(values: list[int], limit: Limit | None) -> list[int]:
-    if limit is None:
-        return values
-    return [v for v in values if limit.holds(v)]
 
 
 def axes(world: World, search: SearchOptions, software: Software) -> Axes:
@@ -145,7 +168,7 @@ def axes(world: World, search: SearchOptions, software: Software) -> Axes:
 
     A fixed value replaces the axis, even where the axis would not have offered it.
     """
-    values = {
+    values: dict[str, list[Any]] = {
         **_structure(world, search, software),
         **_states(world, search, software),
         **_activations(world, search, software),
@@ -154,24 +177,29 @@ def axes(world: World, search: SearchOptions, software: Software) -> Axes:
     fixed: dict[str, float] = {}
     for name, value in search.fixed.items():
         if name in values:
-            values[name] = [int(value)]
+            values[name] = [value if isinstance(value, float) else int(value)]
+        elif name in STAGE_LAYERS:
+            values[SPLIT], fixed[name] = [0], value
         elif name in DERIVED:
             bounds[name] = Limit(values=(int(value),))
         elif name != "software":
             fixed[name] = value
     for name, limit in search.limits.items():
         if name in values:
-            values[name] = _within(values[name], limit)
-        elif name in DERIVED:
+            values[name] = [v for v in values[name] if limit.holds(v)]
+        elif name in DERIVED and name not in fixed:
             old = bounds.get(name)
             bounds[name] = limit if old is None else old.and_also(limit)
+        elif name in (*SOLVED, *HELD) and name not in fixed:
+            fixed[name] = held_value(name, search)
         elif not limit.holds(int(fixed.get(name, Plan.model_fields[name].default))):
             values["tp"] = []
     if not search.allow.fewer_nodes:
         all_nodes = Limit(values=(world.cluster.nodes,))
         old = bounds.get("nodes")
         bounds["nodes"] = all_nodes if old is None else old.and_also(all_nodes)
-    arrays = {name: np.array(v, np.int64) for name, v in values.items()}
+    floats = {"capacity_factor": np.float64}
+    arrays = {name: np.array(v, floats.get(name, np.int64)) for name, v in values.items()}
     return Axes(software, arrays, fixed, bounds)
 
 

@@ -11,7 +11,18 @@ from cost_model.plans import Bools, Ints, Plan, PlanTable
 from planner.request.search import SearchOptions
 from planner.rows import join
 from planner.rules import RULES, Rule, World, legal
-from planner.space.axes import ACTIVATIONS, DERIVED, STATES, STRUCTURE, Axes, axes, software_allowed
+from planner.space.axes import (
+    ACTIVATIONS,
+    DERIVED,
+    SPLIT,
+    STAGE_LAYERS,
+    STATES,
+    STRUCTURE,
+    Axes,
+    axes,
+    software_allowed,
+)
+from planner.space.splits import split_columns
 
 Column = npt.NDArray[Any]
 Bound = Callable[[PlanTable], Bools]
@@ -52,8 +63,8 @@ class _Growing:
             "software": np.array([int(spec.software)]),
             **{name: np.array([value], _dtype(name)) for name, value in spec.fixed.items()},
         }
-        free = {f.name for f in fields(PlanTable)} - set(spec.values) - set(DERIVED)
-        self.known = free
+        open_ = (set(spec.values) | set(DERIVED)) - set(spec.fixed)
+        self.known = {f.name for f in fields(PlanTable)} - open_
         self.pending = list(rules)
 
     def table(self) -> PlanTable:
@@ -81,6 +92,9 @@ class _Growing:
 
     def cross(self, name: str, values: Ints) -> None:
         """Every row with every value."""
+        if name == SPLIT:
+            self._split(values)
+            return
         count = len(values)
         typed = values.astype(_dtype(name))
         columns = dict(self.columns)
@@ -90,6 +104,24 @@ class _Growing:
         self._change(columns, self.length * count)
         self.known.add(name)
         self._derive()
+        self._apply_rules()
+
+    def _split(self, values: Ints) -> None:
+        """Every row with the layers of every division into stages that its pipeline has."""
+        if len(values) > 1 and not self.known.issuperset(STAGE_LAYERS):
+            rows = np.repeat(np.arange(self.length), len(values))
+            split = np.tile(values, self.length)
+            pp = self.table().pp[rows]
+            *layers, has = split_columns(self.world, self.spec.software, pp, split)
+            kept = np.flatnonzero(has)
+            columns = {n: column[rows[kept]] for n, column in self.columns.items()}
+            columns |= {n: c[kept] for n, c in zip(STAGE_LAYERS, layers, strict=True)}
+            self._change(columns, len(kept))
+        for name in STAGE_LAYERS:
+            self.known.add(name)
+            limit = self.spec.bounds.get(name)
+            if limit is not None:
+                self.keep(limit.mask(getattr(self.table(), name)))
         self._apply_rules()
 
     def _derive(self) -> None:

@@ -1,0 +1,108 @@
+"""Fine knobs, solved plan by plan instead of enumerated: buckets, live parameters, offload ratio.
+
+A smaller bucket holds less memory and hides more of the traffic, at the price of more latencies;
+fewer live parameters hold less; a smaller share of the optimizer on the host is faster and holds
+more. None of them changes what another axis of the plan costs, so each plan is ranked with the
+best of a few settings, the roomiest first.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cost_model.plans import Bools, Floats, Ints, Offload, Plan, PlanTable
+from planner.request.search import Limit, SearchOptions
+from planner.rules.columns import DEEPSPEED_ENGINE, is_software
+
+_DEFAULT = {name: info.default for name, info in Plan.model_fields.items()}
+
+REDUCE = (_DEFAULT["reduce_bucket"], 200_000_000, 100_000_000, 50_000_000)
+"""Elements of the reduce bucket of ZeRO 1 and 2: DeepSpeed's default first."""
+
+REDUCE_3 = (_DEFAULT["reduce_bucket"], 50_000_000, 50_000_000, 50_000_000)
+LIVE_3 = (_DEFAULT["max_live_params"], _DEFAULT["max_live_params"], 300_000_000, 100_000_000)
+"""ZeRO 3: elements of its reduce bucket, which is there for good, and of what it keeps gathered."""
+
+RUNGS = len(REDUCE)
+TIGHT = RUNGS - 1
+"""The rung that holds the least memory."""
+
+RATIOS = tuple(round(0.1 * tenth, 1) for tenth in range(10, 0, -1))
+"""Shares of the optimizer in host RAM (ZeRO 3): all of it first."""
+
+HELD = ("allgather_bucket", "prefetch_bucket", "persistence_threshold")
+"""Elements that stay at DeepSpeed's default. A larger all-gather bucket saves latencies alone, and
+takes no memory of its own; any prefetch hides alike in the model: a study tunes them."""
+
+SOLVED = ("reduce_bucket", "max_live_params", "offload_ratio")
+"""What is solved."""
+
+
+def _allowed(value: int, limit: Limit | None) -> int:
+    """The value, or the nearest that the limit holds."""
+    if limit is None or limit.holds(value):
+        return value
+    if limit.values is not None:
+        inside = [v for v in limit.values if limit.holds(v)]
+        return min(inside, key=lambda v: abs(v - value), default=value)
+    return max(value if limit.max is None else min(value, limit.max), limit.min or 0)
+
+
+def held_value(name: str, search: SearchOptions) -> int:
+    """What a fine knob is where it is not solved: its default, or the nearest within the limit."""
+    return _allowed(_DEFAULT[name], search.limits.get(name))
+
+
+@dataclass(frozen=True)
+class FineKnobs:
+    """The settings that a request leaves open."""
+
+    search: SearchOptions
+
+    def _column(self, name: str, values: tuple[int, ...]) -> Ints:
+        limit = self.search.limits.get(name)
+        return np.array([_allowed(value, limit) for value in values], np.int64)
+
+    @cached_property
+    def _reduce(self) -> Ints:
+        """[2, rungs]: of ZeRO 1 and 2, of ZeRO 3."""
+        return np.stack([self._column("reduce_bucket", v) for v in (REDUCE, REDUCE_3)])
+
+    @cached_property
+    def _live(self) -> Ints:
+        return self._column("max_live_params", LIVE_3)
+
+    def has_rungs(self, table: PlanTable) -> Bools:
+        """Whether each plan has buckets that may vary: ZeRO under DeepSpeed's engine [plans]."""
+        if {"reduce_bucket", "max_live_params"} <= set(self.search.fixed):
+            return np.zeros(len(table), np.bool_)
+        rungs: Bools = (table.zero_stage > 0) & is_software(table, *DEEPSPEED_ENGINE)
+        return rungs
+
+    def has_ratio(self, table: PlanTable) -> Bools:
+        """Whether a part of each plan's optimizer may stay on the GPU [plans]."""
+        if "offload_ratio" in self.search.fixed:
+            return np.zeros(len(table), np.bool_)
+        partly: Bools = (table.zero_stage == 3) & (table.offload_optimizer == int(Offload.CPU))
+        return partly
+
+    def at_rung(self, table: PlanTable, rung: Ints | int) -> PlanTable:
+        """The plans with their buckets at a rung; plans without rungs as they are."""
+        rows = np.flatnonzero(self.has_rungs(table))
+        number = np.broadcast_to(np.asarray(rung), (len(table),))[rows]
+        three = table.zero_stage[rows] == 3
+        columns: dict[str, Any] = {}
+        if "reduce_bucket" not in self.search.fixed:
+            columns["reduce_bucket"] = table.reduce_bucket.copy()
+            columns["reduce_bucket"][rows] = self._reduce[three.astype(np.int64), number]
+        if "max_live_params" not in self.search.fixed:
+            columns["max_live_params"] = table.max_live_params.copy()
+            columns["max_live_params"][rows[three]] = self._live[number[three]]
+        return replace(table, **columns)
+
+    def with_ratio(self, table: PlanTable, ratio: Floats) -> PlanTable:
+        """The plans with so much of the optimizer offloaded, where it may vary [plans]."""
+        partly = self.has_ratio(table)
+        return replace(table, offload_ratio=np.where(partly, ratio, table.offload_ratio))
