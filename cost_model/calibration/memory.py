@@ -35,6 +35,11 @@ class SoftwareMemory(Frozen):
     gradient_bytes: GradientBytes
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
+    apart_gradient_bytes: float = 0
+    """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to at the end of
+    the backward pass."""
+    replica_bucket_bytes: float = 0
+    """Buckets through which data-parallel replicas reduce: as large as the gradient, for good."""
     gradient_copy_bytes: float
     """What the optimizer step takes, per parameter this rank updates, to bring a 16-bit gradient
     to fp32: 4 for the copy, 6 where a 16-bit one stays beside it."""
@@ -58,6 +63,8 @@ class SoftwareMemory(Frozen):
     """Bytes per logit that stay alive through the backward pass of the layers."""
     logit_peak_bytes: float
     """Bytes per logit at the worst moment of the loss."""
+    logit_cached_bytes: float = 0
+    """Freed before the peak of the loss, in a block that nothing else fits into: 16-bit logits."""
     logit_gather_bytes: float
     """Added to the peak for each logit that came from another tensor-parallel rank."""
     regathers_inputs: bool

@@ -38,7 +38,9 @@ class Buffers:
     live: Floats | None
     """Parameters that ZeRO-3 lets live at once; 0 where it gathers nothing."""
     units: Floats | None
-    """Gathered bytes per parameter of the largest unit (FSDP's full sharding)."""
+    """Gathered bytes per parameter of a unit, weights of two (FSDP's full sharding)."""
+    unit_gradients: Floats
+    """The same of their gradients before they are reduced."""
     whole: Floats | None
     """Gathered bytes per parameter of the stage."""
     secondary: Floats | None
@@ -109,7 +111,8 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
         sent=_some(sent),
         sent_elements=bucket / element,
         live=_some(np.where(deepspeed3, live, 0.0)),
-        units=_some(np.where(fsdp & sharded & (zero == 3), 2 * (weight + element * trained), 0.0)),
+        units=_some(np.where(fsdp & sharded & (zero == 3), 2.0 * weight, 0.0)),
+        unit_gradients=np.where(fsdp & sharded & (zero == 3), 2.0 * element * trained, 0.0),
         whole=_some(
             np.where(fsdp & sharded & (zero == 2), element, 0.0)
             + np.where(fsdp & ~(sharded & (zero >= 2)), element * casts, 0.0)
@@ -120,20 +123,28 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     )
 
 
-def gathered_weights(work: StageWork, has: Buffers) -> Floats | None:
-    """Weights alive outside their shard while a layer runs, in bytes.
+def gathered_weights(work: StageWork, has: Buffers) -> tuple[Floats, Floats, Floats] | None:
+    """Weights outside their shard, in bytes: at the loss, in a layer's backward pass, at its end.
 
-    DeepSpeed ZeRO-3 releases a gathered parameter only when more than max_live_params are alive, so
+    At the loss FSDP has gathered the head and the last layer, and there is no gradient yet; at the
+    end the embedding's is there. DeepSpeed ZeRO-3 releases a gathered parameter only when more than max_live_params are alive, so
     that many stay, or the layer in use where it is larger.
     """
-    total: Floats | None = None
+    if has.live is None and has.units is None and has.whole is None:
+        return None
+    whole = np.zeros(1)
     if has.live is not None:
         live = np.minimum(work.params, np.maximum(has.live, work.largest)) * (has.live > 0)
-        total = has.element * live
-    if has.units is not None:
-        units = has.units * np.minimum(work.params / 2, work.largest)
-        total = units if total is None else total + units
+        whole = has.element * live
     if has.whole is not None:
-        whole = has.whole * work.params
-        total = whole if total is None else total + whole
-    return total
+        whole = whole + has.whole * work.params
+    if has.units is None:
+        return whole, whole, whole
+    half = work.params / 2
+    layer = np.minimum(half, work.layer)
+    largest = np.minimum(half, work.largest)
+    return (
+        whole + has.units * (layer + largest) / 2,
+        whole + (has.units + has.unit_gradients) * layer,
+        whole + (has.units + has.unit_gradients) * largest,
+    )

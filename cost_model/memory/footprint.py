@@ -118,17 +118,18 @@ def footprint(
     if buffers.at_loss is not None:
         moments[1]["buckets"] = buffers.at_loss
     if gathered is not None:
-        for number in (1, 2, 3):
-            moments[number]["gathered"] = gathered
+        for number, alive in zip((1, 2, 3), gathered, strict=True):
+            moments[number]["gathered"] = alive
     passes = work.activations + np.maximum(
-        work.logits_peak, work.in_layer - work.between + work.logits_kept
+        work.logits_peak + work.logits_cached,
+        work.in_layer - work.between + work.logits_kept,
     )
     cached = passes + growing + step + backward
     return Footprint(
         static=static,
         moments=moments,
         held=gradients + work.between,
-        cached=cached if gathered is None else cached + gathered,
+        cached=cached if gathered is None else cached + gathered[1],
     )
 
 

@@ -49,6 +49,10 @@ def gradients(
     growing = np.where(zero >= 2, part, grad) - held
     at_step = held + growing
     kept = np.where(permanent, held, 0.0)
+    buckets = by_software(coefficients, table.software, lambda p: p.replica_bucket_bytes)
+    buckets = np.where(ranks > 1, buckets, 0.0)
+    apart = by_software(coefficients, table.software, lambda p: p.apart_gradient_bytes)
+    held, at_step, kept, growing = held + buckets, at_step + buckets, kept + buckets, growing + apart
     for mine, values in (
         (engine.whole, (np.where(many, grad, 0.0), np.where(many, 0.0, grad), grad, 0.0 * grad)),
         (engine.flat, _flat(training, grad, ranks)),

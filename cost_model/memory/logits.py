@@ -1,5 +1,7 @@
 """Logits: kept for the backward pass, and alive at the worst moment of the loss."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
@@ -8,6 +10,18 @@ from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
 from cost_model.plans import Floats, PlanTable
 from cost_model.specs import ModelSpec, TrainingSpec
+
+@dataclass(frozen=True)
+class LogitBytes:
+    """Bytes of one micro-batch's logits [rows]."""
+
+    kept: Floats
+    """Through the backward pass of the layers."""
+    peak: Floats
+    """At the worst moment of the loss."""
+    cached: Floats
+    """Freed before that moment, but still held by the allocator."""
+
 
 CHUNKS = 8
 """Parts of a chunked loss (torchtune's default; Liger chooses about vocab / hidden)."""
@@ -19,8 +33,8 @@ def logit_bytes(
     coefficients: MemoryCoefficients,
     table: PlanTable,
     on: Shards,
-) -> tuple[Floats, Floats]:
-    """Kept and peak bytes of one micro-batch's logits on the last stage [rows].
+) -> LogitBytes:
+    """The logits of one micro-batch on the last stage.
 
     With an fp32 run there is no 16-bit copy to cast from. A fused loss reads the logits as they are
     and leaves their gradient.
@@ -38,7 +52,9 @@ def logit_bytes(
     peak = peak + gather * (1 - 1 / on.tp)
     logits = on.tokens * model.vocab / np.where(parallel, on.tp, 1.0)
     chunked = table.chunked_loss
-    return (
-        logits * np.where(chunked, 0.0, kept),
-        logits * np.where(chunked, peak / CHUNKS, peak),
+    cached = by_software(coefficients, software, lambda p: p.logit_cached_bytes)
+    return LogitBytes(
+        kept=logits * np.where(chunked, 0.0, kept),
+        peak=logits * np.where(chunked, peak / CHUNKS, peak),
+        cached=logits * np.where(chunked | training.fused_loss, 0.0, cached),
     )

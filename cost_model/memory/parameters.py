@@ -19,6 +19,8 @@ class Weights:
     expert: Floats
     largest: Floats
     """Parameters of the largest unit that ZeRO-3 gathers at once: a layer, or the embedding."""
+    layer: Floats
+    """Parameters of the largest layer."""
 
     @property
     def all(self) -> Floats:
@@ -104,7 +106,5 @@ def stage_weights(
         dense = dense + stages.layers[kind] * per_layer[kind]
         if layer.expert_params:
             expert = expert + stages.layers[kind] * expert_per_layer[kind]
-    largest = np.maximum.reduce(
-        [p + e for p, e in zip(per_layer, expert_per_layer, strict=True)] + [embedding]
-    )
-    return Weights(dense, expert, largest)
+    layer = np.maximum.reduce([p + e for p, e in zip(per_layer, expert_per_layer, strict=True)])
+    return Weights(dense, expert, np.maximum(layer, embedding), layer)

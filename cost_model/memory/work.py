@@ -12,7 +12,7 @@ from cost_model.memory.adapters import (
     frozen_weight_bytes,
 )
 from cost_model.memory.layout import Stages, layers_in_flight
-from cost_model.memory.logits import logit_bytes
+from cost_model.memory.logits import LogitBytes, logit_bytes
 from cost_model.memory.parameters import (
     dense_per_layer,
     embedding_params,
@@ -41,6 +41,8 @@ class StageWork:
     """All parameters that a layer's use gathers."""
     largest: Floats
     """Parameters of the largest unit that is gathered at once."""
+    layer: Floats
+    """Parameters of the largest layer."""
     matrix: Floats
     """Parameters of the largest single tensor."""
     replicated: Floats
@@ -49,6 +51,7 @@ class StageWork:
     """Kept for the backward pass, over the micro-batches in flight."""
     logits_peak: Floats
     logits_kept: Floats
+    logits_cached: Floats
     at_loss: Floats
     """Workspaces and weight gradients beside the logits."""
     in_layer: Floats
@@ -99,8 +102,7 @@ class PlanWork:
     head_input: Floats
     matrix: Floats
     """Parameters of the largest single tensor."""
-    logits_kept: Floats
-    logits_peak: Floats
+    logits: LogitBytes
     layer_gradient: Floats
     """Weight gradients of one layer in the training precision, before they are accumulated."""
     cached_gradient: Floats
@@ -121,7 +123,7 @@ def plan_work(
     dense = tuple(dense_per_layer(layer, on.tp) for layer in model.kinds)
     layer_input = layer_input_bytes(model, training, on)
     checkpoint = layer_input / np.where(table.partition_activations, on.tp, 1.0)
-    kept, peak = logit_bytes(model, training, coefficients, table, on)
+    logits = logit_bytes(model, training, coefficients, table, on)
     adapter = tuple(adapter_params(model, layer, training, on.tp) for layer in model.kinds)
     layer_gradient = element * np.maximum.reduce(dense if training.lora is None else adapter)
     if model.is_moe and training.lora is None:
@@ -143,8 +145,7 @@ def plan_work(
         host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
         head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + element),
         matrix=largest_matrix(model, training, on.tp, sharded),
-        logits_kept=kept,
-        logits_peak=peak,
+        logits=logits,
         layer_gradient=layer_gradient,
         cached_gradient=layer_gradient * caches,
         head_gradient=element * head_matrix * caches,
@@ -180,11 +181,13 @@ def stage_work(
         frozen=frozen,
         params=held.all,
         largest=held.largest,
+        layer=held.layer,
         matrix=work.matrix,
         replicated=_replicated(model, table, work, stages),
         activations=acts * in_flight + np.where(last, work.head_input, 0.0),
-        logits_peak=np.where(last, work.logits_peak, 0.0),
-        logits_kept=np.where(last, work.logits_kept, 0.0),
+        logits_peak=np.where(last, work.logits.peak, 0.0),
+        logits_kept=np.where(last, work.logits.kept, 0.0),
+        logits_cached=np.where(last, work.logits.cached, 0.0),
         at_loss=between + np.where(last, work.head_gradient, 0.0),
         in_layer=at_end + work.layer_gradient,
         at_end=np.maximum(at_end, between),
