@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.adapters import adapter_inputs
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
 from cost_model.plans import Bools, Floats, Ints, PlanTable
@@ -147,6 +148,8 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
     inputs = element * hidden * (min(inputs_kept, 1) if shared else inputs_kept) * on.inputs
     if dropout:
         replicated = replicated + hidden * masks
+    if training.lora is not None and training.lora.dropout:
+        sharded = sharded + (1 + element) * adapter_inputs(layer, hidden, training) / on.tp
     kept = on.tokens * (replicated * on.replicated + inputs + sharded)
     scores = on.tokens * scores
     return LayerBytes(

@@ -43,6 +43,20 @@ def adapter_params(model: ModelSpec, layer: Layer, training: TrainingSpec, tp: F
     return training.lora.rank * (whole + split / tp)
 
 
+def adapter_inputs(layer: Layer, hidden: int, training: TrainingSpec) -> float:
+    """Widths of the inputs of a layer's adapters; query, key and value read one."""
+    if training.lora is None:
+        return 0.0
+    width = sum(hidden for a in (layer.attention, layer.cross_attention) if a is not None)
+    if training.lora.targets == "all_linear":
+        for attention in (layer.attention, layer.cross_attention):
+            if attention is not None:
+                width += attention.heads * attention.value_head_dim
+        if layer.mlp is not None:
+            width += hidden * (2 if layer.mlp.gated else 1) + layer.mlp.intermediate
+    return float(width)
+
+
 def dequantized_bytes(model: ModelSpec, tp: Floats) -> Floats:
     """The widest matrix in 16 bits: a 4-bit one is expanded for each product (arXiv 2305.14314)."""
     widest = 0

@@ -12,7 +12,7 @@ Optimizer = Literal[
 ]
 AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 
-Stack = Literal["aa_scaling", "nanotron", "internevo", "paddle", "litgpt", "torchtitan"]
+Stack = Literal["hf_trainer", "aa_scaling", "nanotron", "internevo", "paddle", "litgpt", "torchtitan"]
 
 
 class Lora(Frozen):
@@ -22,6 +22,8 @@ class Lora(Frozen):
     targets: Literal["attention", "all_linear"] = "all_linear"
     quantized_base: bool = False
     """QLoRA: the base is held in 4-bit NF4 (0.5 byte a weight and its block constants)."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """On the input of every adapter: its mask and the dropped copy stay until the backward pass."""
 
 
 class TrainingSpec(Frozen):

@@ -112,7 +112,7 @@ def degrees_of(raw: RawRow, ledger: Ledger) -> Degrees:
 
 
 def _recompute(  # noqa: PLR0911 - one line a spelling
-    raw: RawRow, layers: int, pp: int, ledger: Ledger
+    raw: RawRow, layers: int, pp: int, compiled: bool, ledger: Ledger
 ) -> tuple[Recompute, int]:
     """(what is recomputed, in how many layers of a stage; -1 is all)."""
     text = raw.text("recompute").lower()
@@ -127,12 +127,15 @@ def _recompute(  # noqa: PLR0911 - one line a spelling
         return Recompute.FULL, -1
     if re.fullmatch(r"selective(\(core_attn\))?", text):
         return Recompute.SELECTIVE, -1
+    if "sac taken as" in raw.notes.lower() and text.startswith("every"):
+        ledger.assume("torchtrain_selective_is_by_operator")
+        text = "selective_op"
     every = re.match(r"every_(\d+)_layers", text)
     if every:
         return Recompute.FULL, max(1, per_stage // int(every.group(1)))
     if text == "selective_op":
         ledger.assume("op_checkpointing_as_layers")
-        return Recompute.FULL, round(0.6 * per_stage)
+        return Recompute.FULL, round((0.58 if compiled else 0.67) * per_stage)
     stages = re.search(r"checkpointed layers per stage=\[([\d, ]+)\]", raw.notes)
     if text == "partial" and stages:
         counts = [int(n) for n in stages.group(1).split(",")]
@@ -240,11 +243,12 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
     degrees: from degrees_of. layers: of the model. nodes: that the run used.
     """
     software = software_of(raw, degrees.tp, degrees.pp, ledger)
-    recompute, recompute_layers = _recompute(raw, layers, degrees.pp, ledger)
+    text = f"{raw.text('framework')} {raw.notes}".lower()
+    compiled = bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text)) and "eager" not in text
+    recompute, recompute_layers = _recompute(raw, layers, degrees.pp, compiled, ledger)
     first, last = _stage_layers(raw, layers, degrees.pp)
     optimizer, params = _offload(raw)
     zero = _zero_stage(raw, software, degrees.tp == degrees.pp == 1, ledger)
-    text = f"{raw.text('framework')} {raw.notes}".lower()
     sequence_parallel = raw.flag("seq_parallel")
     if sequence_parallel is None:
         sequence_parallel = modern(raw) and degrees.tp > 1
@@ -291,7 +295,6 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         cpu_checkpointing=parked,
         chunked_loss=chunked_loss,
         overlap_comm=overlap,
-        compile=bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text))
-        and "eager" not in text,
+        compile=compiled,
         **more,
     )

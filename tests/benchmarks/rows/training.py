@@ -136,7 +136,7 @@ def _lora(raw: RawRow, ledger: Ledger) -> Lora | None:
         return None
     if "litgpt" in raw.text("framework").lower():
         ledger.assume("litgpt_adapts_q_and_v")
-        return Lora(rank=8, targets="attention", quantized_base=quantized)
+        return Lora(rank=8, targets="attention", quantized_base=quantized, dropout=0.05)
     return Lora(rank=8, quantized_base=quantized)
 
 
