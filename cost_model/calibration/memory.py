@@ -45,6 +45,8 @@ class SoftwareMemory(Frozen):
     to fp32: 4 for the copy, 6 where a 16-bit one stays beside it."""
     optimizer_temporary_bytes: float
     """Temporaries of the optimizer step per updated parameter (4 for a foreach Adam)."""
+    fused_optimizer: bool
+    """The optimizer's update is one kernel without temporaries, where there is such a kernel."""
     norm_saved_bytes: float
     """Saved per hidden element by one 16-bit norm: 2 fused; 6 where it upcasts to fp32 itself."""
     gated_saved: int

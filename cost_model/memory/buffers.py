@@ -127,8 +127,8 @@ def gathered_weights(work: StageWork, has: Buffers) -> tuple[Floats, Floats, Flo
     """Weights outside their shard, in bytes: at the loss, in a layer's backward pass, at its end.
 
     At the loss FSDP has gathered the head and the last layer, and there is no gradient yet; at the
-    end the embedding's is there. DeepSpeed ZeRO-3 releases a gathered parameter only when more than max_live_params are alive, so
-    that many stay, or the layer in use where it is larger.
+    end the embedding's is there. DeepSpeed ZeRO-3 releases a gathered parameter only when more than
+    max_live_params are alive, so that many stay, or the layer in use where it is larger.
     """
     if has.live is None and has.units is None and has.whole is None:
         return None

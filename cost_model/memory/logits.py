@@ -11,6 +11,7 @@ from cost_model.memory.profile import by_software
 from cost_model.plans import Floats, PlanTable
 from cost_model.specs import ModelSpec, TrainingSpec
 
+
 @dataclass(frozen=True)
 class LogitBytes:
     """Bytes of one micro-batch's logits [rows]."""

@@ -11,12 +11,12 @@ from cost_model.memory.engines import is_pipelined
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, Footprint, Parts, footprint
 from cost_model.memory.framework import framework_bytes
 from cost_model.memory.groups import group
-from cost_model.memory.host import host_bytes
+from cost_model.memory.host import Away, host_bytes, offloaded_bytes
 from cost_model.memory.layout import candidate_stages
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
 from cost_model.memory.work import StageWork, joined, plan_work, stage_work
-from cost_model.plans import Floats, Ints, PlanTable, Software
+from cost_model.plans import Floats, Ints, Offload, PlanTable, Software
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 
@@ -158,7 +158,7 @@ def _block(
     categories["framework"] = frame
     room = np.maximum(cluster.node.gpu.memory_gib * GIB, total) - frame
     ranks = np.minimum(table.world_size, cluster.node.gpus_per_node).astype(np.float64)
-    on_host, on_nvme = _beside(states, picked)
+    on_host, on_nvme = _beside(training, table, states, picked)
     return MemoryPrediction(
         allocated_bytes=peak,
         reserved_bytes=np.minimum(np.maximum(cached, total - frame), room),
@@ -225,20 +225,41 @@ def _categories(found: Footprint, moment: Ints) -> Parts:
     return out
 
 
-def _beside(states: Sharding, works: Sequence[StageWork]) -> tuple[tuple[Floats, Floats], Floats]:
-    """Of the fullest rank: pinned states and activations on the host, and bytes on NVMe."""
-    offloaded, activations, nvme = np.zeros((3, len(works[0].dense)))
-    offloads = (states.dense.host + states.dense.nvme).any()
+def _beside(
+    training: TrainingSpec, table: PlanTable, states: Sharding, works: Sequence[StageWork]
+) -> tuple[tuple[Floats, Floats], Floats]:
+    """Of the fullest rank: states and activations on the host, and bytes on NVMe [plans]."""
+    offloaded, activations, nvme = np.zeros((3, len(table)))
     for work in works:
         np.maximum(activations, work.on_host, out=activations)
-        if not offloads:
-            continue
-        host, flash = states.dense.host * work.dense, states.dense.nvme * work.dense
-        if states.expert is not None:
-            host = host + states.expert.host * work.expert
-            flash = flash + states.expert.nvme * work.expert
-        np.maximum(offloaded, host, out=offloaded)
-        np.maximum(nvme, flash, out=nvme)
+    some = (table.offload_optimizer > 0) | (table.offload_param > 0)
+    rows = np.flatnonzero(some & (table.zero_stage > 0))
+    if len(rows) == 0:
+        return (offloaded, activations), nvme
+
+    def of(values: Floats) -> Floats:
+        return values if len(values) == 1 else values.take(rows)
+
+    def elements(name: str, work: StageWork) -> tuple[Floats, Floats]:
+        dense = of(getattr(states.dense, name)) * of(work.dense)
+        if states.expert is None:
+            return dense, np.zeros(1)
+        return dense, of(getattr(states.expert, name)) * of(work.expert)
+
+    three = table.zero_stage.take(rows) == 3
+    for work in works:
+        away = Away(
+            three=three,
+            optimizer_on_flash=table.offload_optimizer.take(rows) == Offload.NVME,
+            weights_on_flash=table.offload_param.take(rows) == Offload.NVME,
+            ranks=table.zero_group.take(rows),
+            optimizer=elements("away", work),
+            weights=elements("weights_away", work),
+            matrix=of(work.matrix),
+        )
+        host, flash = offloaded_bytes(training, away)
+        offloaded[rows] = np.maximum(offloaded[rows], host)
+        nvme[rows] = np.maximum(nvme[rows], flash)
     return (offloaded, activations), nvme
 
 

@@ -64,9 +64,10 @@ class Rates:
     """The same where the GPU has room for it; else the host does it (stage_1_and_2.py)."""
     frozen: Floats
     """Per frozen parameter, in 16-bit equivalents."""
-    host: Floats
-    """Pinned host bytes of offloaded states, per parameter of this rank's stage."""
-    nvme: Floats
+    away: Floats
+    """Elements of the optimizer that are offloaded, per parameter of this rank's stage."""
+    weights_away: Floats
+    """The same of 16-bit weights."""
 
     def spread(self, of_row: Ints) -> "Rates":
         """From combinations to rows."""
@@ -110,12 +111,6 @@ def state_rates(
     off_optimizer = np.where(zero >= 1, off_optimizer, 0.0)
     off_param = (table.offload_param != Offload.NONE) & (zero >= 3)
     on_gpu = 1 - off_optimizer
-    host_states = (master + optimizer + 4.0 * optimizer_share) * off_optimizer
-    nvme_optimizer = (table.offload_optimizer == Offload.NVME) & (zero >= 3)
-    nvme_param = (table.offload_param == Offload.NVME) & (zero >= 3)
-    host = np.where(nvme_optimizer, 0.0, host_states)
-    host = host + np.where(off_param & ~nvme_param, weights, 0.0)
-    nvme = np.where(nvme_optimizer, host_states, 0.0) + np.where(nvme_param, weights, 0.0)
     # FSDP shards a 4-bit base; for DeepSpeed's ZeRO-3 it is no parameter, and stays whole
     quantized = training.lora is not None and training.lora.quantized_base
     frozen = element * np.where(quantized & ~casts, 1.0, weight_share)
@@ -134,8 +129,8 @@ def state_rates(
         flattened=np.where((copies & (zero < 3)) | engine.flat | engine.whole, weights, 0.0),
         flattened_with_room=np.where(engine.partitioned, weights, 0.0),
         frozen=np.where(off_param, 0.0, frozen),
-        host=host,
-        nvme=nvme,
+        away=off_optimizer * optimizer_share,
+        weights_away=np.where(off_param, weight_share, 0.0),
     )
 
 

@@ -9,7 +9,8 @@ from cost_model.plans import Floats, Ints
 from cost_model.specs import TrainingSpec
 
 FUSED = ("adamw", "lion", "adam8bit", "paged_adam8bit")
-"""Optimizers that DeepSpeed runs as one kernel, without temporaries (ops/adam/fused_adam.py)."""
+"""Optimizers that DeepSpeed or their own library runs as one kernel, without temporaries
+(ops/adam/fused_adam.py), where the config names them."""
 
 
 def update_bytes(
@@ -27,9 +28,9 @@ def update_bytes(
     needs no copy. Measured with the engine on fake tensors.
     """
     temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
-    deepspeed = engine.whole | engine.flat | engine.partitioned | engine.gathered
     if training.optimizer in FUSED:
-        temporary = np.where(deepspeed, 0.0, temporary)
+        fused = by_software(coefficients, software, lambda p: p.fused_optimizer) > 0
+        temporary = np.where(fused, 0.0, temporary)
     if training.precision == "fp32":
         return np.where(engine.partitioned, np.maximum(temporary, 4.0), temporary)
     if not training.fp32_master:

@@ -12,7 +12,9 @@ Optimizer = Literal[
 ]
 AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 
-Stack = Literal["hf_trainer", "aa_scaling", "nanotron", "internevo", "paddle", "litgpt", "torchtitan"]
+Stack = Literal[
+    "hf_trainer", "aa_scaling", "nanotron", "internevo", "paddle", "litgpt", "torchtitan"
+]
 
 
 class Lora(Frozen):

@@ -290,6 +290,7 @@ def question_of(
         attention=attention,
         matmul_precision="fp8" if truth(config, "fp8") and gpu_spec.fp8_tflops else None,
         lora=lora,
+        stack="hf_trainer" if software is Software.DEEPSPEED else None,
     )
     plan = Plan(
         software=software,

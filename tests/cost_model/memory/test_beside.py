@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from cost_model.calibration.memory import SoftwareMemory, default_memory_coefficients
 from cost_model.catalogue import model
-from cost_model.memory import fits_probability, interval, memory
+from cost_model.memory import fits_probability, host, interval, memory
 from cost_model.memory.framework import communicators
-from cost_model.memory.host import pinned_bytes
+from cost_model.memory.host import Away, offloaded_bytes, pinned_bytes
 from cost_model.memory.uncertainty import _normal_cdf
 from cost_model.plans import Plan, PlanTable, Software
 from cost_model.specs import TrainingSpec
@@ -29,15 +29,52 @@ def test_pinned_memory_is_rounded_up_to_a_power_of_two() -> None:
     assert rounded.tolist() == [0, 1, 4 * GIB, 4 * GIB, 8 * GIB]
 
 
-def test_an_offloaded_optimizer_takes_16_bytes_a_parameter_of_its_host() -> None:
-    """fp32 master, momentum, variance and gradient of one rank: 12.55 GiB, pinned as 16."""
+@pytest.mark.parametrize(
+    ("knobs", "engine"),
+    [
+        ({"zero_stage": 1, "offload_optimizer": "cpu"}, 14.364),
+        ({"zero_stage": 2, "offload_optimizer": "cpu"}, 14.364),
+        ({"zero_stage": 3, "offload_optimizer": "cpu"}, 14.120),
+        ({"zero_stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"}, 15.689),
+    ],
+)
+def test_a_rank_offloads_as_many_bytes_as_the_engine(
+    knobs: dict[str, object], engine: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeepSpeed 0.19.8 on fake tensors, Llama-2-7B on 8 ranks: GiB on the host, before rounding."""
+    monkeypatch.setattr(host, "pinned_bytes", lambda n_bytes: n_bytes)
+    saved = 2 * model("llama-2-7b").params
+    base = (8 * 4 + 8) * GIB  # processes and system, default coefficients
+    found = predicted(dp=8, **knobs).host_bytes[0] - saved - base
+    assert found / 8 / GIB == pytest.approx(engine, abs=0.002)
+
+
+def test_each_pinned_tensor_is_rounded_by_itself() -> None:
+    """ZeRO 2 pins master, 16-bit copy, gradient and one spare gradient: 4 + 2 + 4 + 0.25 GiB for
+    3.14 + 1.57 + 3.14 + 0.24; moments (6.28) are pageable."""
     kept = predicted(dp=8, zero_stage=2).host_bytes[0]
     away = predicted(dp=8, zero_stage=2, offload_optimizer="cpu").host_bytes[0]
-    share = 16 * model("llama-2-7b").params / 8
-    assert share / GIB == pytest.approx(12.55, abs=0.01)
-    states, saved = 8 * 16 * GIB, 2 * model("llama-2-7b").params
+    states, saved = 8 * (10.25 * GIB + model("llama-2-7b").params), 2 * model("llama-2-7b").params
     loaded = 8 * saved
     assert away - kept == pytest.approx(states + saved - loaded)
+
+
+def test_zero_3_pins_gradients_a_sub_group_at_a_time() -> None:
+    """Llama-2-70B on 8 ranks: 8.62e9 elements each, in 8 sub-groups of 1e9 (4e9 bytes, pinned as
+    4 GiB) and a rest of 0.62e9 (2.3 GiB, pinned as 4); the 16-bit gradient (16.06) as 32 GiB."""
+    elements = model("llama-2-70b").params / 8
+    away = Away(
+        three=np.array([True]),
+        optimizer_on_flash=np.array([False]),
+        weights_on_flash=np.array([False]),
+        ranks=np.array([8]),
+        optimizer=(np.array([elements]), np.zeros(1)),
+        weights=(np.zeros(1), np.zeros(1)),
+        matrix=np.array([32000 * 8192.0]),
+    )
+    found, flash = offloaded_bytes(TRAINING, away)
+    assert found[0] == pytest.approx((4 + 8) * elements + (8 * 4 + 4 + 32) * GIB)
+    assert flash[0] == 0
 
 
 def test_nvme_holds_what_the_host_does_not() -> None:
