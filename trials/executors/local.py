@@ -16,8 +16,8 @@ from trials.preflight import check
 from trials.result import TrialResult, read_result, result_path
 from trials.trial_file import TrialFile, write_trial
 
-START_S = 60.0
-"""How long the pool may take for its imports."""
+START_S = 300.0
+"""How long the pool may take for its imports, on a busy machine; one that died is seen at once."""
 
 
 class LocalExecutor:
