@@ -10,6 +10,7 @@ from planner.request.pointers import did_you_mean
 from trials.executors.local import LocalExecutor
 from trials.executors.protocol import Executor
 from trials.executors.slurm import SlurmExecutor, SlurmSettings
+from trials.preflight import missing_libraries
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Place:
     """The most that a trial can have."""
     at_a_time: int
     """Trials that run together."""
+    lacks: list[str]
+    """Libraries that its workers would miss, as far as this process can tell."""
 
 
 class Executors:
@@ -43,7 +46,13 @@ class Executors:
 
     def places(self) -> list[Place]:
         """All of them."""
-        return [Place(n, self.get(n).ranks, self.at_a_time(n)) for n in self.names]
+        return [Place(n, self.get(n).ranks, self.at_a_time(n), self.lacking(n)) for n in self.names]
+
+    def lacking(self, name: str) -> list[str]:
+        """Libraries that the workers would miss; empty also where their Python is another."""
+        settings = self.settings
+        elsewhere = name == "slurm" and (settings.slurm_python or settings.slurm_image)
+        return [] if elsewhere else missing_libraries()
 
     def get(self, name: str) -> Executor:
         """The executor of a name; RequestError for one that is not switched on here."""

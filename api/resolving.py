@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from api.calibrated import calibrated
 from api.store import CandidateRecord, PlanRecord
 from planner.candidate import Candidate
 from planner.groups import options
@@ -10,8 +11,8 @@ from planner.search.longest import at_length
 
 
 def resolved_of(plan: PlanRecord) -> Resolved:
-    """The request of a record, at the sequence length that the search settled on."""
-    resolved = PlanRequest.parse(plan.request).resolve()
+    """The request of a record as it was searched: calibrated, at the length it settled on."""
+    resolved = calibrated(PlanRequest.parse(plan.request).resolve(), plan.calibration)
     longest = (plan.result or {}).get("seq_len")
     return resolved if longest is None else at_length(resolved, longest)
 

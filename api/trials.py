@@ -25,6 +25,7 @@ def trial_of(plan: PlanRecord, candidate: CandidateRecord, options: dict[str, An
         training=resolved.training,
         plan=chosen,
         ds_config=ds_config(resolved.model, resolved.cluster, resolved.training, chosen),
+        device="cpu" if resolved.cluster.node.gpu.generation == "cpu" else "auto",
         **options,
     )
 

@@ -65,7 +65,8 @@ def _search(plan_id: str) -> None:
         current = store.plan(plan_id)
         return current is not None and current.status == "running"
 
-    for message in pool.run({"request": record.request}, wanted):
+    asked = {"request": record.request, "calibration": record.calibration}
+    for message in pool.run(asked, wanted):
         kind = message["kind"]
         if kind == "progress":
             progress = message["progress"]

@@ -10,11 +10,12 @@ from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 from sqlalchemy.orm import Session
 
 from api.executors import Executors
-from api.jobs import dry_run, plan_search, trial
+from api.jobs import campaign, dry_run, plan_search, trial
 from api.jobs.lease import Lease, executor_id
 from api.jobs.names import (
     APPLICATION,
     APPLICATION_VERSION,
+    CAMPAIGN,
     CAMPAIGN_QUEUE,
     DRY_RUN,
     DRY_RUN_QUEUE,
@@ -42,7 +43,7 @@ ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 CAMPAIGNS = 16
 """Campaigns at a time: they wait for trials, whose executors have limits of their own."""
 
-__all__ = ["Jobs", "dry_run", "plan_search", "trial"]
+__all__ = ["Jobs", "campaign", "dry_run", "plan_search", "trial"]
 
 
 class Jobs:
@@ -52,6 +53,7 @@ class Jobs:
         self.settings = settings
         self.store = store
         self.pool = WorkerPool(settings.search_workers)
+        self.campaign_pool = WorkerPool(1)
         self.executors = Executors(settings)
         self.stopping = threading.Event()
         self.executor = executor_id()
@@ -62,7 +64,16 @@ class Jobs:
 
     def start(self) -> None:
         """Launches the engine, registers queues and takes over what dead processes left."""
-        provide(Services(self.store, self.pool, self.executors, self.stopping))
+        provide(
+            Services(
+                self.store,
+                self.pool,
+                self.campaign_pool,
+                self.executors,
+                self.stopping,
+                self.enqueue_trial,
+            )
+        )
         config: DBOSConfig = {
             "name": APPLICATION,
             "system_database_url": self.settings.url,
@@ -131,6 +142,10 @@ class Jobs:
         """Queues a dry run in the transaction that stores it."""
         self._enqueue(session, DRY_RUN_QUEUE, DRY_RUN, dry_run_id)
 
+    def enqueue_campaign(self, session: Session, campaign_id: str) -> None:
+        """Queues a campaign in the transaction that stores it."""
+        self._enqueue(session, CAMPAIGN_QUEUE, CAMPAIGN, campaign_id)
+
     def enqueue_trial(self, executor: str) -> Enqueue:
         """Queues a trial for an executor in the transaction that stores it."""
         return lambda session, trial_id: self._enqueue(
@@ -158,6 +173,7 @@ class Jobs:
             "search": self.store.requests,
             "dry run": self.store.dry_runs,
             "trial": self.store.trials,
+            "campaign": self.store.campaigns,
         }
         for what, table in tables.items():
             for job_id in table.open(LOST_SECONDS):
@@ -177,6 +193,7 @@ class Jobs:
         self.stopping.set()
         self.lease.stop()
         self.pool.stop()
+        self.campaign_pool.stop()
         self.executors.close()
         if self._client is not None:
             self._client.destroy()

@@ -1,11 +1,13 @@
 """What workflows work with. The job engine calls them as plain functions, so they look it up."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from api.executors import Executors
 from api.jobs.pool import ShuttingDown, WorkerPool
 from api.store import Store
+from api.store.jobs import Enqueue
 
 
 @dataclass(frozen=True)
@@ -14,8 +16,13 @@ class Services:
 
     store: Store
     pool: WorkerPool
+    """For searches."""
+    campaign_pool: WorkerPool
+    """For what campaigns compute between their trials."""
     executors: Executors
     stopping: threading.Event
+    enqueue_trial: Callable[[str], Enqueue]
+    """Puts a trial into the queue of an executor."""
 
     def rest(self, seconds: float) -> None:
         """Waits; raises ShuttingDown where the service stops meanwhile."""

@@ -3,6 +3,8 @@
 from fastapi import APIRouter
 
 from api.routes import (
+    calibrations,
+    campaigns,
     candidates,
     catalogue,
     check,
@@ -23,6 +25,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     explain.router,
     dry_runs.router,
     trials.router,
+    campaigns.router,
+    calibrations.router,
     events.router,
     predict.router,
     catalogue.router,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, HTTPException, Query, Response
 
+from api.calibrated import key_of
 from api.dependencies import JobsOf, PlanOf, StoreOf
 from api.http.paging import PageQuery, page_of
 from api.http.partial_plan import parsed
@@ -14,7 +15,7 @@ from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource, summary_of
 from api.store import IdempotencyConflict, PlanRecord, Store
-from planner.request import PlanRequest
+from planner.request import PlanRequest, Resolved
 
 router = APIRouter(prefix="/plans", tags=["plans"])
 
@@ -23,6 +24,18 @@ EXAMPLE = {
     "cluster": {"preset": "dgx-a100-80g", "nodes": 1},
     "training": {"seq_len": 4096, "global_batch": 256},
 }
+
+
+Calibrated = Annotated[
+    bool, Query(description="Whether to use what trials have taught about this kind of cluster.")
+]
+
+
+def calibration_for(store: Store, resolved: Resolved) -> dict[str, Any] | None:
+    """What trials have taught about the cluster of a request."""
+    key = key_of(resolved)
+    record = None if key is None else store.calibrations.get(key)
+    return None if record is None else record.calibration
 
 
 def _resource(store: Store, record: PlanRecord) -> PlanResource:
@@ -57,6 +70,7 @@ def post_plan(
     store: StoreOf,
     jobs: JobsOf,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    calibrated: Calibrated = True,
 ) -> PlanResource:
     """Queues the search and answers at once.
 
@@ -64,9 +78,13 @@ def post_plan(
     """
     resolved = body.resolve()
     request = body.model_dump(mode="json", exclude_unset=True)
-    key = None if idempotency_key is None else (idempotency_key, _digest(request))
+    digest = _digest(request if calibrated else request | {"calibrated": False})
+    key = None if idempotency_key is None else (idempotency_key, digest)
+    known = calibration_for(store, resolved) if calibrated else None
     try:
-        record, replayed = store.add_plan(request, summary_of(resolved), jobs.enqueue_plan, key)
+        record, replayed = store.add_plan(
+            request, summary_of(resolved), jobs.enqueue_plan, key, known
+        )
     except IdempotencyConflict as error:
         raise HTTPException(
             409, "this Idempotency-Key was used with another request; take a new one"

@@ -2,9 +2,12 @@
 
 from fastapi import APIRouter
 
+from api.calibrated import calibrated as with_calibration
 from api.completion import completed
+from api.dependencies import StoreOf
 from api.problems import problem_responses
-from api.routes.plans import EXAMPLE
+from api.routes.plans import EXAMPLE, Calibrated, calibration_for
+from api.schemas.campaigns import Calibration
 from api.schemas.candidates import Predicted, summary
 from planner.request import PredictRequest
 from planner.rules import Violation
@@ -16,6 +19,8 @@ router = APIRouter(tags=["predict"])
 class Prediction(Predicted):
     """What the cost model says of one plan, and which rules it breaks."""
 
+    calibration: Calibration | None
+    """What trials on such a cluster have taught, where the prediction uses it."""
     violations: list[Violation]
     """Rules that the plan breaks: it would be refused, or would train something else."""
 
@@ -47,15 +52,22 @@ class Prediction(Predicted):
         }
     },
 )
-def predict(body: PredictRequest) -> Prediction:
+def predict(body: PredictRequest, store: StoreOf, calibrated: Calibrated = True) -> Prediction:
     """Answers also for a plan that breaks rules, and says which.
 
     `dp`, `nodes` and `grad_accum` may be left out: they follow from the cluster and the batch.
     """
     resolved = body.resolve()
+    known = calibration_for(store, resolved) if calibrated else None
+    resolved = with_calibration(resolved, known)
     plan = completed(body.plan, resolved)
     predicted = predict_one(resolved, plan)
     return Prediction.model_validate(
         vars(predicted.candidate)
-        | {"plan": plan, "summary": summary(plan), "violations": predicted.violations}
+        | {
+            "plan": plan,
+            "summary": summary(plan),
+            "violations": predicted.violations,
+            "calibration": Calibration.of(known),
+        }
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from api.schemas.campaigns import Calibration
 from api.schemas.candidates import CandidateItem
 from api.schemas.explain import Explained
 from api.schemas.jobs import JobResource, job_fields
@@ -23,6 +24,8 @@ class PlanLinks(BaseModel):
     """Why not another plan: knobs as parameters."""
     trials: str
     """POST there to try candidates."""
+    campaigns: str
+    """POST there to verify the best by trials and learn from them."""
     events: str
     cancel: str
     page: str
@@ -70,6 +73,8 @@ class PlanResource(JobResource):
     result: PlanResult | None
     certificate: dict[str, Any] | None
     """How many plans were enumerated, legal, evaluated and fitting."""
+    calibration: Calibration | None = None
+    """What trials on such a cluster had taught, where the search uses it."""
     explanation: Explained | None = None
     """Why not the partial plan that `?explain=` names."""
     links: PlanLinks
@@ -83,6 +88,7 @@ class PlanResource(JobResource):
         return cls(
             **job_fields(record),
             summary=record.summary,
+            calibration=Calibration.of(record.calibration),
             request=record.request,
             progress=None if record.progress is None else Progress(**record.progress),
             result=None if result is None else PlanResult(best=best, **result),
@@ -92,6 +98,7 @@ class PlanResource(JobResource):
                 candidates=f"{own}/candidates",
                 explain=f"{own}/explain",
                 trials=f"{own}/trials",
+                campaigns=f"{own}/campaigns",
                 events=f"{own}/events",
                 cancel=f"{own}/cancel",
                 page=f"/plans/{record.id}",

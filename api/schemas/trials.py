@@ -44,25 +44,26 @@ class TrialsRequest(TrialOptions):
 
 
 class TrialPrediction(BaseModel):
-    """What the cost model had said."""
+    """What the cost model had said of what runs."""
 
     seconds: float
     """Of a step."""
-    seconds_low: float
-    seconds_high: float
-    allocated_bytes: float
-    """On the worst rank."""
+    seconds_low: float | None = None
+    seconds_high: float | None = None
+    total_bytes: float
+    """On the worst rank, with what no allocator counts."""
+    allocated_bytes: float | None = None
 
     @classmethod
     def of(cls, candidate: CandidateRecord) -> "TrialPrediction":
         """Of a candidate."""
-        detail = candidate.prediction.detail
-        step = detail["step"]
+        step, memory = candidate.prediction.detail["step"], candidate.prediction.detail["memory"]
         return cls(
             seconds=step["seconds"],
             seconds_low=step["seconds_low"],
             seconds_high=step["seconds_high"],
-            allocated_bytes=detail["memory"]["allocated_bytes"],
+            total_bytes=memory["total_bytes"],
+            allocated_bytes=memory["allocated_bytes"],
         )
 
 

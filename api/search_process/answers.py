@@ -1,4 +1,4 @@
-"""One search inside a search process: a request in, messages out."""
+"""One search, or one turn of a campaign, inside a search process: a request in, messages out."""
 
 import logging
 import queue
@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from api.calibrated import calibrated
 from api.completion import with_own_plan
 from api.faults import invalid_fields
+from api.search_process.campaigns import turn
 from planner.errors import RequestError
 from planner.request import PlanRequest
 from planner.search import search
@@ -17,12 +19,18 @@ log = logging.getLogger(__name__)
 Message = dict[str, Any]
 
 
-def _search(request: dict[str, Any], out: "queue.Queue[Message | None]") -> None:
+def _search(message: Message, out: "queue.Queue[Message | None]") -> None:
     def progress(evaluated: int, known: int) -> None:
         out.put({"kind": "progress", "progress": {"evaluated": evaluated, "known": known}})
 
     try:
-        found = search(with_own_plan(PlanRequest.parse(request).resolve()), progress)
+        if "campaign_id" in message:
+            out.put({"kind": "done", "result": turn(message)})
+            return
+        resolved = calibrated(
+            PlanRequest.parse(message["request"]).resolve(), message.get("calibration")
+        )
+        found = search(with_own_plan(resolved), progress)
         result = found.to_json()
         for candidate in result.pop("candidates"):
             out.put({"kind": "candidate", "candidate": candidate})
@@ -48,9 +56,9 @@ def _search(request: dict[str, Any], out: "queue.Queue[Message | None]") -> None
 
 
 def answers(message: Message) -> Iterator[Message]:
-    """The messages of one search, the last of them done, refused or error."""
+    """The messages of one search or turn of a campaign, the last of them done, refused or error."""
     out: queue.Queue[Message | None] = queue.Queue()
-    thread = threading.Thread(target=_search, args=(message["request"], out), daemon=True)
+    thread = threading.Thread(target=_search, args=(message, out), daemon=True)
     thread.start()
     while (answer := out.get()) is not None:
         yield answer

@@ -54,6 +54,7 @@ class CampaignRecord(JobRecord):
     plan_request_id: str
     executor: str
     settings: dict[str, Any]
+    known: dict[str, Any] | None
 
 
 @dataclass(frozen=True)

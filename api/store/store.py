@@ -174,6 +174,44 @@ class Store:
         """To cancelled; False where the request is done already."""
         return self.requests.cancel(plan_id)
 
+    def campaign_round(
+        self,
+        campaign: CampaignRecord,
+        state: dict[str, Any],
+        files: Sequence[dict[str, Any]],
+        enqueue: Enqueue,
+    ) -> bool:
+        """Keeps the state of a campaign and queues the trials that it proposes, all or nothing.
+
+        files: trial files as plain data; one whose id is there already is not queued again. False
+        where the campaign is done.
+        """
+        with self.session.begin() as session:
+            if not self.campaigns.move(session, campaign.id, ("running",), result=state):
+                return False
+            for file in files:
+                if session.get(TrialRow, file["trial_id"]) is not None:
+                    continue
+                proposal = file["proposal"]
+                session.add(
+                    TrialRow(
+                        id=file["trial_id"],
+                        status="queued",
+                        created_at=now(),
+                        plan_request_id=campaign.plan_request_id,
+                        campaign_id=campaign.id,
+                        executor=campaign.executor,
+                        trial=file,
+                        predicted={
+                            "seconds": proposal["predicted_seconds"],
+                            "total_bytes": proposal["predicted_bytes"],
+                        },
+                    )
+                )
+                session.flush()
+                enqueue(session, file["trial_id"])
+        return True
+
     def candidates(self, plan_id: str, query: CandidateQuery) -> CandidatePage:
         """One page of a request's candidates."""
         with self.session() as session:

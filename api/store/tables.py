@@ -118,7 +118,8 @@ class CampaignRow(JobRow):
     )
     executor: Mapped[str] = mapped_column(sa.String(32))
     settings: Mapped[dict[str, Any]] = mapped_column(Json)
-    """While it runs, `result` is the state that the next round begins from."""
+    known: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    """The calibration that it begins with. `result` is what it knows now, while it runs as well."""
 
 
 class TrialRow(JobRow):

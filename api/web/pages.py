@@ -14,6 +14,7 @@ from api.http.filters import CandidateFilters, filters_of, query_of
 from api.http.partial_plan import asked_of, knobs_of
 from api.routes.candidates import Rank, get_candidate, get_ds_config
 from api.routes.explain import explained
+from api.routes.plans import calibration_for
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanResource, summary_of
 from api.web import bars, form
@@ -84,11 +85,12 @@ async def send(request: Request, store: StoreOf, jobs: JobsOf) -> Response:
                     where, wanted = "/model/config", "paste a config.json"
                     raise RequestError([Problem(where, f"not JSON: {error}", wanted)]) from error
             body = PlanRequest.parse(form.request_of(values, config))
-            summary = summary_of(body.resolve())
+            resolved = body.resolve()
+            summary, known = summary_of(resolved), calibration_for(store, resolved)
         except RequestError as error:
             return _ask(store, values, error.problems)
         sent = body.model_dump(mode="json", exclude_unset=True)
-        record, _ = store.add_plan(sent, summary, jobs.enqueue_plan)
+        record, _ = store.add_plan(sent, summary, jobs.enqueue_plan, calibration=known)
         return RedirectResponse(f"/plans/{record.id}", 303)
 
     return await run_in_threadpool(accepted)

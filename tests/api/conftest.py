@@ -1,6 +1,7 @@
 """What the tests of the service share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -28,7 +29,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def client_on(database_url: str) -> Iterator[TestClient]:
+def client_on(database_url: str, tmp_path: Path) -> Iterator[TestClient]:
     """The service with its jobs, once on each kind of database."""
-    with TestClient(create_app(Settings(database_url=database_url))) as served:
+    with TestClient(create_app(Settings(database_url=database_url, var=tmp_path))) as served:
         yield served

@@ -47,6 +47,7 @@ def upgrade() -> None:
         "mw_campaigns",
         sa.Column("executor", sa.String(32), nullable=False),
         sa.Column("settings", Json, nullable=False),
+        sa.Column("known", Json),
     )
     _job(
         "mw_trials",
