@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +17,7 @@ from trials.model.init import fill
 from trials.parallel.mesh import Axis, Mesh, build_mesh
 from trials.parallel.mpu import Mpu
 from trials.trial_file import TrialFile
+from trials.user_model import build_user_model, check_plan, user_model_name
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -55,6 +57,8 @@ class PlainTrainer:
     on_phase: Callable[[str], None] = lambda name: None
     extra_loss: Callable[[nn.Module], Tensor | None] | None = None
     """Added to each micro-batch's loss: router losses and such."""
+    guard: Callable[[Callable[[], Tensor]], Tensor] = lambda run: run()
+    """Around each forward and each backward pass: ranks that agree on running out of memory."""
 
     def train_step(self, batches: list[Batch], sync: Callable[[], None]) -> StepParts:
         """Forward, backward and step of each micro-batch."""
@@ -62,14 +66,15 @@ class PlainTrainer:
         for ids, labels in batches:
             marks = [time.perf_counter()]
             self.on_phase("forward")
-            loss = self.engine(ids, labels)
+            loss = self.guard(partial(self.engine, ids, labels))
             extra = self.extra_loss(self.engine.module) if self.extra_loss else None
             sync()
             marks.append(time.perf_counter())
             self.on_phase("backward")
             # Ulysses below ZeRO 3: the engine sums over the sequence ranks where it should average.
             whole = loss if extra is None else loss + extra
-            self.engine.backward(whole * self.loss_scale if self.loss_scale != 1 else whole)
+            scaled = whole * self.loss_scale if self.loss_scale != 1 else whole
+            self.guard(partial(self.engine.backward, scaled))
             sync()
             marks.append(time.perf_counter())
             self.on_phase("step")
@@ -109,6 +114,8 @@ def build_trainer(
     Raises what the engine raises where it refuses the config.
     """
     plan = trial.plan
+    if user_model_name() is not None:
+        check_plan(plan)
     config, notes = adapted(trial.ds_config, plan, cpu=device.type == "cpu")
     mesh = build_mesh(plan, rank)
     _allow_half_on_cpu(device)
@@ -149,7 +156,11 @@ def _plain(
     needs_mpu = plan.sp * plan.cp > 1 or (plan.tp > 1 and own_tensor_parallel(plan.software))
     mpu = Mpu(mesh) if needs_mpu else None
     build = Build.of_plan(trial.model, trial.training, plan, built)
-    if plan.zero_stage == 3:
+    module: nn.Module
+    own = user_model_name()
+    if own is not None:
+        module = _users(own, trial, config, notes)
+    elif plan.zero_stage == 3:
         module = _partitioned(build, trial, config, mpu)
     else:
         with default_dtype(DTYPES[trial.training.precision]):
@@ -172,6 +183,21 @@ def _plain(
     return PlainTrainer(
         engine, mesh, notes, loss_scale=1 / sequence if plan.zero_stage < 3 else 1.0
     )
+
+
+def _users(name: str, trial: TrialFile, config: dict[str, Any], notes: list[str]) -> nn.Module:
+    """The user's model, partitioned as it is made under ZeRO 3."""
+    import deepspeed
+
+    partitioned: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if trial.plan.zero_stage == 3:
+        partitioned = deepspeed.zero.Init(config_dict_or_path=config)
+    # The names of the trial model's matrices; AutoTP knows those of transformers itself.
+    config.get("tensor_parallel", {}).pop("partition_config", None)
+    with default_dtype(DTYPES[trial.training.precision]), partitioned:
+        module, told = build_user_model(name, trial.model, trial.training, trial.plan, trial.seed)
+    notes += told
+    return module
 
 
 def without_tensor_axis(mesh: Mesh) -> Mesh:

@@ -66,9 +66,13 @@ def of_error(error_type: str, message: str, phase: str | None, rank: int | None)
         rank = int(late[1]) if late else rank
     elif error_type == "NotANumber":
         kind = "not_a_number"
-    elif phase in ("load", "init") and error_type in (
-        *("AssertionError", "ValueError", "DeepSpeedConfigError", "ValidationError"),
-        *("TypeError", "NotImplementedError", "UnsupportedModel", "Refused"),
+    elif error_type == "Refused" or (
+        phase in ("load", "init")
+        and error_type
+        in (
+            *("AssertionError", "ValueError", "DeepSpeedConfigError", "ValidationError"),
+            *("TypeError", "NotImplementedError", "UnsupportedModel"),
+        )
     ):
         kind = "refused"
     return Outcome(

@@ -20,13 +20,25 @@ def check(trial: TrialFile, *, ranks: int, libraries: bool = False) -> None:
     """
     if trial.version != VERSION:
         raise Refused(f"trial file of version {trial.version}; this worker reads {VERSION}")
-    reason = refusal(trial.plan, trial.training.seq_len, ranks=ranks)
+    reason = refusal(trial.plan, trial.training.seq_len, ranks=ranks) or _option_refusal(trial)
     if reason is not None:
         raise Refused(reason)
     if libraries:
         missing = missing_libraries()
         if missing:
             raise Refused(f"the worker lacks {', '.join(missing)}; install the 'trials' extra")
+
+
+def _option_refusal(trial: TrialFile) -> str | None:
+    """Why a trial's options do not fit its model or plan."""
+    if trial.router_bonus is not None and not trial.model.is_moe:
+        return f"{trial.model.name} has no routers to push"
+    if trial.router_bonus is not None and trial.plan.pp > 1:
+        return "DeepSpeed's pipeline engine takes no loss beside the last stage's"
+    adapt = trial.adapt_micro_batch
+    if adapt is not None and not adapt.smallest <= trial.plan.micro_batch <= adapt.largest:
+        return f"micro_batch {trial.plan.micro_batch} is outside {adapt.smallest}-{adapt.largest}"
+    return None
 
 
 def missing_libraries() -> list[str]:

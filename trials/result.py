@@ -76,6 +76,46 @@ class MemoryMeasurement(Frozen):
     """Resident set of the process."""
 
 
+class MicroBatchMeasurement(Frozen):
+    """All steps of one micro-batch in a trial that adapts it."""
+
+    micro_batch: int
+    grad_accum: int
+    steps: int
+    """Taken; none where the size did not fit."""
+    seconds: float | None
+    """Median of a step."""
+    sequences_per_s: float | None
+    """Of one data-parallel rank."""
+    utilisation: float | None
+    """Throughput over that of an endless micro-batch, fitted; None until two sizes were tried."""
+    bubble: float
+    """Share of the step in which a pipeline stage has nothing to do, by the schedule."""
+    waiting: float | None
+    """Share of the step inside blocking collectives, median."""
+
+
+class Adaptation(Frozen):
+    """What came of adapting the micro-batch."""
+
+    sizes: tuple[MicroBatchMeasurement, ...]
+    """In the order in which they were first tried."""
+    settled_on: int
+    """The micro-batch of the last step."""
+    settled: bool
+    """Whether it would have stayed."""
+
+    def won(self, name: str) -> float | None:
+        """Of the size settled on over the first: `utilisation`, `bubble`, `waiting`, a speed-up."""
+        first = self.sizes[0]
+        last = next(s for s in self.sizes if s.micro_batch == self.settled_on)
+        if name == "speed":
+            fast, slow = last.sequences_per_s, first.sequences_per_s
+            return None if fast is None or not slow else fast / slow
+        before, after = getattr(first, name), getattr(last, name)
+        return None if before is None or after is None else after - before
+
+
 class RankReport(Frozen):
     """What one rank measured."""
 
@@ -92,6 +132,8 @@ class RankReport(Frozen):
     startup: dict[str, float] = Field(default_factory=dict)
     """Seconds of import, process group, model, engine."""
     notes: tuple[str, ...] = ()
+    adapted: Adaptation | None = None
+    """Where the trial adapted its micro-batch; the same on all ranks but for `waiting`."""
 
 
 class Finding(Frozen):

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from cost_model.plans import Plan
 from cost_model.specs import ModelSpec, TrainingSpec
 from cost_model.specs.frozen import Frozen
+from trials.options import AdaptMicroBatch, RouterBonus
 from trials.proposal import Proposal
 
 VERSION = 1
@@ -44,6 +45,10 @@ class TrialFile(Frozen):
     timeout_s: float = Field(default=600.0, gt=0)
     collective_timeout_s: float = Field(default=120.0, gt=0)
     """After so long in one collective a rank gives up and says who is missing."""
+    adapt_micro_batch: AdaptMicroBatch | None = None
+    """Adapts the micro-batch on the way, on the same engine."""
+    router_bonus: RouterBonus | None = None
+    """Of a mixture: watches its routers, and adds an entropy bonus to the loss."""
     proposal: Proposal | None = None
     """Why a campaign wants the trial; no worker reads it."""
 

@@ -4,21 +4,19 @@
 the environment (torchrun's names), or those of Slurm.
 """
 
-import math
 import os
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from trials.outcome import Outcome, of_error
+from trials.outcome import of_error
 from trials.preflight import Refused, check
-from trials.result import RankReport, StepMeasurement, rank_path
+from trials.result import RankReport, rank_path
 from trials.trial_file import TrialFile, write_atomically
 
 
@@ -116,6 +114,7 @@ def _run(
     _join(device, limit)
     progress.reached("process_group", "init")
     from trials.engines import build_trainer
+    from trials.loop import Loop
     from trials.measure import CollectiveClock, MemoryClock, sweep
     from trials.model.transformer import parameter_count
     from trials.probe import probe
@@ -131,7 +130,7 @@ def _run(
         progress.enter(phase)
 
     trainer.on_phase = entered
-    loop = _Loop(trial, trainer, device)
+    loop = Loop(trial, trainer, device)
     with CollectiveClock() as clock:
         outcome = loop.run(clock)
     report = RankReport(
@@ -147,81 +146,11 @@ def _run(
         kernels=kernels,
         startup=progress.startup,
         notes=tuple(trainer.notes),
+        adapted=loop.adaptation(),
     )
     dist.barrier()
     dist.destroy_process_group()
     return report
-
-
-class _Loop:
-    """The training loop of one rank."""
-
-    def __init__(self, trial: TrialFile, trainer: Any, device: Any):
-        self.trial, self.trainer, self.device = trial, trainer, device
-        self.measured: list[StepMeasurement] = []
-
-    def run(self, clock: Any) -> Outcome:
-        """All steps; stops early where the trial is clearly slower than it may be."""
-        for number in range(self.trial.warmup_steps + self.trial.steps):
-            self.measured.append(self._step(number, clock))
-            if number >= self.trial.warmup_steps and self._too_slow():
-                return Outcome(kind="pruned", message="slower than the limit")
-        losses = [s.loss for s in self.measured]
-        if any(math.isnan(loss) for loss in losses) and not all(math.isnan(x) for x in losses):
-            return Outcome(kind="not_a_number", message="the loss became NaN", phase="step")
-        return Outcome(kind="ok")
-
-    def _step(self, number: int, clock: Any) -> StepMeasurement:
-        from trials.data import micro_batches
-
-        mesh, plan = self.trainer.mesh, self.trial.plan
-        batches = micro_batches(
-            self.trial,
-            number,
-            dp_rank=mesh.dp.rank,
-            part=mesh.cp.rank * plan.sp + mesh.sp.rank,
-            parts=plan.sp * plan.cp,
-            device=self.device,
-        )
-        clock.take()
-        sync = self._sync()
-        sync()
-        began = time.perf_counter()
-        parts = self.trainer.train_step(batches, sync)
-        seconds = time.perf_counter() - began
-        spent, moved = clock.take()
-        norm = self.trainer.engine.get_global_grad_norm()
-        return StepMeasurement(
-            seconds=seconds,
-            forward=parts.forward,
-            backward=parts.backward,
-            step=parts.step,
-            communication=spent,
-            traffic_bytes=moved,
-            loss=parts.loss,
-            grad_norm=None if norm is None else float(norm),
-            tokens=sum(ids.numel() for ids, _ in batches),
-            micro_batch=plan.micro_batch,
-        )
-
-    def _sync(self) -> Callable[[], None]:
-        import torch
-
-        if self.device.type == "cuda":
-            return lambda: torch.cuda.synchronize(self.device)
-        return lambda: None
-
-    def _too_slow(self) -> bool:
-        """Every rank comes to the same answer: the slowest rank's median decides."""
-        import torch
-        import torch.distributed as dist
-
-        if self.trial.step_limit_s is None:
-            return False
-        seen = sorted(s.seconds for s in self.measured[self.trial.warmup_steps :])
-        slowest = torch.tensor(seen[len(seen) // 2], device=self.device)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-        return len(seen) > 1 and float(slowest) > self.trial.step_limit_s
 
 
 def _device(trial: TrialFile, local_rank: int) -> Any:

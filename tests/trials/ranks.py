@@ -12,9 +12,7 @@ from trials.worker import prepare_imports
 LIMIT_S = 120.0
 
 
-def run_ranks(
-    function: Callable[..., Any], world: int, *args: Any, LIMIT_S: float = 60
-) -> list[Any]:
+def run_ranks(function: Callable[..., Any], world: int, *args: Any) -> list[Any]:
     """What the function returned on each rank; raises where one failed or took too long."""
     prepare_imports()
     context = multiprocessing.get_context("fork")

@@ -4,11 +4,16 @@
 factor.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from trials.entropy.bonus import Over, RouterEntropy, router_entropy, shares_entropy
-from trials.entropy.cost import StepCost
 from trials.entropy.load import ExpertLoad, LoadTally, expert_load, mutual_information
-from trials.entropy.proxy import Point, Proxy
-from trials.entropy.search import EntropyStudy, SearchSettings, search
+
+if TYPE_CHECKING:
+    from trials.entropy.cost import StepCost
+    from trials.entropy.proxy import Point, Proxy
+    from trials.entropy.search import EntropyStudy, SearchSettings, search
 
 __all__ = [
     "EntropyStudy",
@@ -26,3 +31,23 @@ __all__ = [
     "search",
     "shares_entropy",
 ]
+
+_LATER = {
+    "EntropyStudy": "search",
+    "Point": "proxy",
+    "Proxy": "proxy",
+    "SearchSettings": "search",
+    "StepCost": "cost",
+    "search": "search",
+}
+"""What imports Optuna and the cost model, which a training loop does without."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        # Importing the module `search` makes it an attribute, which the function then replaces.
+        module = import_module(f"trials.entropy.{_LATER[name]}")
+        value = getattr(module, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -89,6 +89,10 @@ class RouterEntropy:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops what was seen since the last calls, such as of a step that is repeated."""
         self._entropies.clear()
         self._tallies.clear()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from trials.entropy.routers import Routing
 from trials.result import ExpertLoad
 
-__all__ = ["ExpertLoad", "LoadTally", "expert_load", "mutual_information"]
+__all__ = ["ExpertLoad", "LoadTally", "expert_load", "mean_load", "mutual_information"]
 
 
 def expert_load(index: Tensor, experts: int, capacity: int | None = None) -> ExpertLoad:
@@ -91,3 +91,15 @@ class LoadTally:
 def _counts(places: Tensor, used: Tensor, length: int) -> Tensor:
     counts = torch.zeros(length, dtype=torch.float64, device=places.device)
     return counts.scatter_add_(0, places, used.double())
+
+
+def mean_load(loads: list[ExpertLoad]) -> ExpertLoad:
+    """Mean over layers."""
+    known = [x.specialisation for x in loads if x.specialisation is not None]
+    count = len(loads)
+    return ExpertLoad(
+        cv=sum(x.cv for x in loads) / count,
+        max_over_mean=sum(x.max_over_mean for x in loads) / count,
+        dropped=sum(x.dropped for x in loads) / count,
+        specialisation=sum(known) / len(known) if known else None,
+    )

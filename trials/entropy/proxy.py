@@ -10,6 +10,7 @@ from cost_model.specs.architectures import from_config
 from cost_model.specs.frozen import Frozen
 from trials.entropy.bonus import Over, RouterEntropy
 from trials.entropy.language import SkewedLanguage
+from trials.entropy.load import mean_load
 from trials.result import ExpertLoad
 
 
@@ -98,15 +99,3 @@ class Proxy:
                 optimizer.zero_grad()
                 loads = bonus.take_load().values()
                 yield StepSeen(float(loss.detach()), mean_load(list(loads)))
-
-
-def mean_load(loads: list[ExpertLoad]) -> ExpertLoad:
-    """Mean over layers."""
-    known = [x.specialisation for x in loads if x.specialisation is not None]
-    count = len(loads)
-    return ExpertLoad(
-        cv=sum(x.cv for x in loads) / count,
-        max_over_mean=sum(x.max_over_mean for x in loads) / count,
-        dropped=sum(x.dropped for x in loads) / count,
-        specialisation=sum(known) / len(known) if known else None,
-    )

@@ -67,7 +67,9 @@ def _reader(
         return reads_output(recorded[kind])
     leaf = name.rsplit(".", 1)[-1]
     weight = getattr(module, "weight", None)
-    scores_experts = isinstance(weight, Tensor) and weight.dim() == 2 and weight.shape[0] > 1
+    # Under ZeRO 3 a parameter that is not gathered keeps its shape apart.
+    shape: tuple[int, ...] = tuple(getattr(weight, "ds_shape", getattr(weight, "shape", ())))
+    scores_experts = len(shape) == 2 and shape[0] > 1
     return reads_output(0) if leaf in NAMES and scores_experts else None
 
 

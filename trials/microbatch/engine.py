@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from trials.microbatch.law import AdaptiveMicroBatch, StepReport
 from trials.microbatch.memory import MicroBatchTooLarge, discard_step, together
+
+T = TypeVar("T")
 
 Batch = tuple[Tensor, ...]
 """What a forward pass takes; the first dimension of each tensor is sequences."""
@@ -101,24 +104,24 @@ class EngineMicroBatch:
         return bool(flag.item())
 
     @property
-    def agreement(self) -> Callable[[bool], bool] | None:
-        """How a micro-batch of the coming step is agreed on; None once its size is proven."""
-        return self.agree if self.adaptive.unproven and self._distributed else None
-
-    @property
     def _distributed(self) -> bool:
         return dist.is_initialized() and dist.get_world_size(self.group) > 1
 
+    def part(self, run: Callable[[], T]) -> T:
+        """Runs the forward or the backward pass of a micro-batch; all ranks call it alike.
+
+        Raises MicroBatchTooLarge on all where any ran out of memory, as long as they agree: in
+        steps of a size that was not proven yet.
+        """
+        if not self._distributed:
+            return together(run, None)
+        return together(run, self.agree) if self.adaptive.unproven else run()
+
     def _try(self, parts: list[Batch], forward: Callable[..., Tensor]) -> float:
-        agree, total = self.agreement, 0.0
-        proven = agree is None and self._distributed
+        total = 0.0
         for part in parts:
-            if proven:
-                loss = forward(*part)
-                self.engine.backward(loss)
-            else:
-                loss = together(lambda part=part: forward(*part), agree)  # type: ignore[misc]
-                together(lambda loss=loss: self.engine.backward(loss), agree)  # type: ignore[misc]
+            loss = self.part(partial(forward, *part))
+            self.part(partial(self.engine.backward, loss))
             self.engine.step()
             total += float(loss.detach()) / len(parts)
         return total
