@@ -24,8 +24,9 @@ def _arguments() -> argparse.Namespace:
         "--out-of-fold",
         nargs="?",
         const="family",
-        choices=("family", "width"),
-        help="predict each model (or each hidden size) with coefficients fitted without it",
+        choices=("family", "width", "memory"),
+        help="predict each model (or each hidden size) with coefficients fitted without it;"
+        " memory: each model's memory and outcome alone",
     )
     return parser.parse_args()
 
@@ -40,10 +41,13 @@ def main() -> None:
     rows = [r for r in read if isinstance(r, Row)]
     skipped = [r for r in read if isinstance(r, Skipped)]
     if args.out_of_fold:
-        from tests.benchmarks.fitting.held_out import ask_out_of_fold
+        from tests.benchmarks.fitting.held_out import ask_memory_out_of_fold, ask_out_of_fold
 
         held = str(args.out_of_fold)
-        answers = ask_out_of_fold(rows, console, by=lambda row: str(getattr(row, held)))
+        if held == "memory":
+            answers = ask_memory_out_of_fold(rows, console)
+        else:
+            answers = ask_out_of_fold(rows, console, by=lambda row: str(getattr(row, held)))
     else:
         rows, refused, answers = ask_what_can_be(rows)
         skipped += refused

@@ -12,6 +12,7 @@ from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory import detail
 from cost_model.plans import Bools, Floats, PlanTable
 from cost_model.predict import predict
+from cost_model.prediction import MemoryPrediction
 from tests.benchmarks.rows import Row, Skipped
 
 
@@ -71,20 +72,12 @@ def ask(
             parts[name][group] = values
         for name, values in said.memory.categories.items():
             categories[name][group] = values
-        kinds = {
-            "allocated": said.memory.allocated_bytes,
-            "reserved": said.memory.reserved_bytes,
-            "driver": said.memory.reserved_bytes + said.memory.categories["framework"],
-        }
         for place, i in enumerate(group):
-            measured = rows[i].measured
-            worst = kinds[measured.memory_kind][place]
             total = said.memory.total_bytes[place]
-            if measured.memory_bytes is not None and measured.memory_rank != "worst":
-                worst = _rank_bytes(rows[i], worst, memory_coefficients)
-            columns["memory"][i] = worst
-            columns["memory_low"][i] = worst * said.total_bytes_low[place] / total
-            columns["memory_high"][i] = worst * said.total_bytes_high[place] / total
+            found = memory_of(rows[i], said.memory, place, memory_coefficients)
+            columns["memory"][i] = found
+            columns["memory_low"][i] = found * said.total_bytes_low[place] / total
+            columns["memory_high"][i] = found * said.total_bytes_high[place] / total
     return Answers(**columns, fits=fits, parts=dict(parts), categories=dict(categories))
 
 
@@ -112,6 +105,21 @@ def ask_what_can_be(rows: Sequence[Row]) -> tuple[list[Row], list[Skipped], Answ
         answers = ask([row for i, row in enumerate(rows) if i not in refused])
     skipped = [Skipped(rows[i].source, rows[i].row_id, why) for i, why in refused.items()]
     return [row for i, row in enumerate(rows) if i not in refused], skipped, answers
+
+
+def memory_of(
+    row: Row, said: MemoryPrediction, place: int, coefficients: MemoryCoefficients | None = None
+) -> float:
+    """Predicted bytes of the kind and rank that a row measured; it is at `place` in its table."""
+    of_kind = {
+        "allocated": said.allocated_bytes,
+        "reserved": said.reserved_bytes,
+        "driver": said.reserved_bytes + said.categories["framework"],
+    }[row.measured.memory_kind]
+    worst = float(of_kind[place])
+    if row.measured.memory_bytes is None or row.measured.memory_rank == "worst":
+        return worst
+    return _rank_bytes(row, worst, coefficients)
 
 
 def _rank_bytes(row: Row, worst: float, coefficients: MemoryCoefficients | None) -> float:

@@ -62,6 +62,14 @@ def print_blocks(console: Console, blocks: Mapping[str, Any]) -> None:
     table.add_section()
     table.add_row(*_line("all", blocks["all"]))
     console.print(table)
+    large = blocks["all"]["memory_realistic"]
+    if large["n"]:
+        console.print(
+            f"peak memory, realistic size (half a billion parameters or more): {large['n']} rows,"
+            f" mean error {_percent(large['mape'])}, median {_percent(large['median_ape'])},"
+            f" bias {_percent(large['bias'], signed=True)};"
+            f" {_percent(large['within15'])} % of them within 15 %"
+        )
     console.print(
         "ran+ ran and was called fitting; ran- ran but was called out of memory; oom- died but was"
         " called fitting (the worst error); oom+ died and was called out of memory.",

@@ -12,6 +12,10 @@ from cost_model.plans import Floats
 from tests.benchmarks.ask import Answers
 from tests.benchmarks.rows import Row, Skipped
 
+REALISTIC = 0.5e9
+"""Parameters from which a model is of realistic size: below, workspaces and rounding are most."""
+CLOSE = 0.15
+"""Relative error of memory that is close."""
 MIN_SWEEP = 3
 """Fewest runs of which a ranking says anything."""
 
@@ -74,6 +78,15 @@ def error_block(pairs: Pairs) -> dict[str, float | int | None]:
         "median_ape": float(np.median(np.abs(errors))),
         "bias": float(errors.mean()),
     }
+
+
+def realistic_block(rows: Sequence[Row], pairs: Pairs) -> dict[str, float | int | None]:
+    """The errors of the rows whose model has at least half a billion parameters, and the share of
+    them that is within 15 %."""
+    keep = np.array([row.model.params >= REALISTIC for row in rows], dtype=np.bool_)
+    large = pairs.only(keep)
+    close = float((np.abs(large.errors) <= CLOSE).mean()) if len(large.measured) else None
+    return {**error_block(large), "within15": close}
 
 
 def coverage(pairs: Pairs) -> float | None:
@@ -151,6 +164,7 @@ def block(
         "skipped": dict(sorted(reasons.items())),
         "step_time": error_block(times),
         "memory": error_block(memory),
+        "memory_realistic": realistic_block(rows, memory),
         "fit": confusion(rows, answers, keep),
         "sweeps": sweeps(rows, times),
         "coverage90": {"step_time": coverage(times), "memory": coverage(memory)},
