@@ -93,6 +93,9 @@ def data_parallel(
         own = _rings(topology, np.maximum(size // table.ep, 1), table.tp * table.ep)
         gather = gather + own.seconds(expert * element)
         reduce = reduce + own.seconds(expert * wire * trained)
+    copied = np.array([coefficients.of_software(s).zero_traffic_ratio for s in Software])
+    copied = np.where(none, 1.0, copied.take(table.software))
+    gather, reduce = gather * copied, reduce * copied
     again = gather
     if three.any() and (table.quantized_weights.any() or table.hpz.max() > 1):
         gather = np.where(three & table.quantized_weights, gather / 2.0, gather)

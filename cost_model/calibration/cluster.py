@@ -56,6 +56,7 @@ FACTORS: dict[str, Factor] = {
     "network_bandwidth": Factor((("network", "efficiency"),), 1.5, 0.3),
     "network_latency": Factor((("network", "base_us"), ("network", "hop_us")), 1.0, 0.6),
     "overlap": Factor((("software", "dp_overlap"),), 1.0, 0.4),
+    "sharding": Factor((("software", "zero_traffic_ratio"),), 1.5),
     "update": Factor((("gpu", "update_slowdown"),), 1.5),
     "fixed": Factor((("software", "step_ms"), ("software", "micro_batch_ms")), 1.0, 0.8),
     "offload": Factor(

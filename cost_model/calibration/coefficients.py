@@ -74,6 +74,9 @@ class SoftwareCoefficients(Frozen):
     """Fixed time per optimizer step: scaler, norm, logging, synchronisation."""
     dp_overlap: float = Field(ge=0, le=1)
     """Share of the backward pass behind which gradient traffic can hide when it may overlap."""
+    zero_traffic_ratio: float = Field(default=1.0, gt=0)
+    """Time of ZeRO's gathers and reductions over that of one flat buffer of the same bytes: copies
+    into buckets and out of them, many small parameters."""
     straggle: float = Field(ge=0)
     """Growth of the step with scale, per doubling of the nodes that must wait for each other."""
 
