@@ -1,0 +1,1 @@
+"""The closed loop on this machine: plans, measuring, predicting."""
