@@ -78,48 +78,74 @@ class Topology:
         return self.port_bytes_per_s / self.gpus_per_node
 
 
-def _latency(topology: Topology, size: Ints, members: Ints, rounds: int) -> Floats:
-    """Seconds that an empty collective takes [plans].
+@dataclass(frozen=True)
+class Ring:
+    """Groups of ranks laid on a topology, and how long NCCL's collectives take over them [groups].
 
-    NCCL takes a ring where it is short and a double binary tree where the group is long, so the
-    hops are the fewer of both: Jeaugey, "Massively scale your deep learning training with NCCL
-    2.4", 2019. `rounds` is 2 for an all-reduce, 1 for its halves.
+    Between nodes the ring of a group crosses each node once per channel, so a group of k ranks a
+    node uses the ports of its k GPUs.
     """
-    nodes = -(-size // members)
-    local = np.minimum(members - 1, 2 * np.log2(np.maximum(members, 1)))
-    remote = np.minimum(nodes - 1, 2 * np.log2(np.maximum(nodes, 1)))
-    hops: Floats = rounds * (local * topology.island_hop_s + remote * topology.network_hop_s)
-    base = np.where(nodes > 1, topology.network_base_s, topology.island_base_s)
-    return np.where(size > 1, hops + base, 0.0)
 
+    whole_start: Floats
+    """Seconds that an empty all-reduce takes."""
+    start: Floats
+    """Seconds that an empty all-gather or reduce-scatter takes."""
+    per_byte: Floats
+    """Seconds that a byte of an all-gather's whole takes; of an all-reduce's payload twice."""
 
-def _ring(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints, rounds: int) -> Floats:
-    members = topology.members(size, stride)
-    nodes = -(-size // members)
-    moved = rounds * n_bytes * (size - 1) / size
-    local = np.where(members > 1, moved / topology.local_rate(members, stride), 0.0)
-    share = topology.rank_network_rate() * members
-    remote = np.where(nodes > 1, moved / share, 0.0)
-    wire: Floats = np.maximum(local, remote)
-    return wire + _latency(topology, size, members, rounds)
+    @classmethod
+    def of(cls, topology: Topology, size: Ints, stride: Ints) -> "Ring":
+        """Rings of `size` ranks, `stride` ranks apart.
+
+        NCCL reduces over a ring where it is short and over a double binary tree where the group is
+        long, so the hops are the fewer of both: Jeaugey, "Massively scale your deep learning
+        training with NCCL 2.4", 2019. Gathers and scatters have only the ring, in which a piece
+        passes every rank.
+        """
+        members = topology.members(size, stride)
+        nodes = -(-size // members)
+        many, far = size > 1, nodes > 1
+        base = np.where(far, topology.network_base_s, topology.island_base_s) * many
+        hop, remote_hop = topology.island_hop_s, topology.network_hop_s
+        around = (size - nodes) * hop + (nodes - 1) * remote_hop
+        local = np.minimum(members - 1, 2 * np.log2(members))
+        remote = np.minimum(nodes - 1, 2 * np.log2(nodes))
+        local_wire = np.where(members > 1, 1.0 / topology.local_rate(members, stride), 0.0)
+        remote_wire = far * (1.0 / topology.rank_network_rate()) / members
+        return cls(
+            whole_start=base + 2.0 * (local * hop + remote * remote_hop),
+            start=base + around,
+            per_byte=np.maximum(local_wire, remote_wire) * ((size - 1) / size),
+        )
+
+    def all_reduce(self, n_bytes: Floats) -> Floats:
+        """Seconds of one all-reduce of `n_bytes` per rank [groups].
+
+        Each rank sends and receives 2 (g - 1) / g of it: Thakur, Rabenseifner, Gropp 2005,
+        section 4.4.
+        """
+        return self.whole_start + n_bytes * (2.0 * self.per_byte)
+
+    def all_gather(self, n_bytes: Floats) -> Floats:
+        """Seconds of one all-gather, or reduce-scatter, of `n_bytes` whole [groups].
+
+        Each rank sends (g - 1) / g of the whole: Thakur et al. 2005, section 4.1.
+        """
+        return self.start + n_bytes * self.per_byte
+
+    def take(self, rows: Ints) -> "Ring":
+        """The groups of an index array."""
+        return Ring(*(c.take(rows) for c in (self.whole_start, self.start, self.per_byte)))
 
 
 def all_reduce_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:
-    """Time of one ring all-reduce [plans].
-
-    n_bytes: payload per rank. Each rank sends and receives 2 (g - 1) / g of it: Thakur,
-    Rabenseifner, Gropp 2005, section 4.4. Between nodes the ring of a group crosses each node
-    once per channel, so a group of k ranks a node uses the ports of its k GPUs.
-    """
-    return _ring(topology, n_bytes, size, stride, 2)
+    """Time of one all-reduce of `n_bytes` per rank [plans]."""
+    return Ring.of(topology, size, stride).all_reduce(n_bytes)
 
 
 def all_gather_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:
-    """Time of one ring all-gather, or reduce-scatter, of `n_bytes` whole [plans].
-
-    Each rank sends (g - 1) / g of the whole: Thakur et al. 2005, section 4.1.
-    """
-    return _ring(topology, n_bytes, size, stride, 1)
+    """Time of one all-gather, or reduce-scatter, of `n_bytes` whole [plans]."""
+    return Ring.of(topology, size, stride).all_gather(n_bytes)
 
 
 def all_to_all_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:
@@ -132,7 +158,7 @@ def all_to_all_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: 
     local = n_bytes * (members - 1) / size / topology.local_rate(members, stride)
     remote = n_bytes * (size - members) / size / topology.rank_network_rate()
     wire: Floats = np.maximum(local, remote)
-    return wire + _latency(topology, size, members, 1)
+    return wire + Ring.of(topology, size, stride).start
 
 
 def point_to_point_seconds(topology: Topology, n_bytes: Floats, distance: Ints) -> Floats:

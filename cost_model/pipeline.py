@@ -7,8 +7,11 @@ from functools import lru_cache
 import numpy as np
 
 from cost_model.memory.layout import stage_sizes
-from cost_model.plans import Floats, Ints
+from cost_model.plans import Bools, Floats, Ints
 from cost_model.specs.model import ModelSpec
+
+_LEFT = 0.2
+"""Share of a hand-over that stays visible beside the next chunk's compute."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,18 @@ def bubble_seconds(total: Floats, slowest: Floats, vpp: Ints) -> Floats:
     total: one micro-batch through every stage; slowest: through the slowest one. The first
     micro-batch fills and the last drains the pipeline, during which the slowest stage waits for
     the other stages once; interleaving v chunks divides the wait by v. With p even stages this is
-    (p - 1) t / v: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.
+    (p - 1) t / v: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2. Hand-overs of that way
+    are not divided: they come on top.
     """
     return (total - slowest) / vpp
+
+
+def hand_over_seconds(hop: Floats, vpp: Ints, beside: Bools) -> Floats:
+    """Time that one micro-batch's hand-overs add to a stage [plans].
+
+    hop: one there and one back. Plain 1F1B waits for each. The interleaved schedule hands over
+    after every chunk; Megatron's sends while the next chunk computes (beside), which leaves the
+    start of each and the share by which both slow each other.
+    """
+    seconds: Floats = hop * vpp * np.where(beside & (vpp > 1), _LEFT, 1.0)
+    return seconds

@@ -137,6 +137,12 @@ class Plan(Frozen):
     cp_all_gather: bool = False
     """Context parallelism gathers keys and values before attention instead of passing them round
     (arXiv 2407.21783, section 3.3.2)."""
+    tp_overlap: bool = False
+    """Tensor-parallel gathers and scatters run chunk by chunk beside their products (Transformer
+    Engine under Megatron, --tp-comm-overlap; needs sequence_parallel)."""
+    split_hand_over: bool = True
+    """What a pipeline stage hands on is split over the TP ranks and gathered by the next stage
+    (DeepSpeed's pipe_partitioned and grad_partitioned, Megatron's scatter-gather)."""
     comm_16bit: bool = False
     """Gradients that are kept in fp32 cross the wire in 16 bits (communication_data_type)."""
 
@@ -202,6 +208,8 @@ class PlanTable:
     compile: Bools
     capacity_factor: Floats
     cp_all_gather: Bools
+    tp_overlap: Bools
+    split_hand_over: Bools
     comm_16bit: Bools
 
     def __len__(self) -> int:

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.calibration import Coefficients
-from cost_model.collectives import Topology, all_gather_seconds
+from cost_model.collectives import Ring, Topology
 from cost_model.memory.groups import group
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
 from cost_model.specs.training import TrainingSpec
+
+_MEGATRON_BUCKET = 40_000_000
+"""Least elements of a gradient bucket of Megatron's; a million a replica where that is more
+(megatron/core/distributed/distributed_data_parallel.py)."""
 
 
 @dataclass(frozen=True)
@@ -21,26 +25,16 @@ class DataParallel:
     """Exposed seconds once per step."""
     n_bytes: Floats
     """Bytes each rank sends per step."""
+    spare_forward: Floats
+    """Seconds of a micro-batch's forward pass that nothing covers, for copies to the host."""
+    spare_backward: Floats
 
 
-@dataclass(frozen=True)
-class _Rings:
-    """Seconds of an all-gather as start + bytes x per_byte [plans]: a ring is linear in its bytes,
-    and there are few distinct groups. An all-reduce is two of them."""
-
-    start: Floats
-    per_byte: Floats
-
-    def seconds(self, n_bytes: Floats) -> Floats:
-        return self.start + n_bytes * self.per_byte
-
-
-def _rings(topology: Topology, size: Ints, stride: Ints) -> _Rings:
+def _rings(topology: Topology, size: Ints, stride: Ints) -> Ring:
+    """Rings [plans]; there are few distinct ones."""
     groups = group(size, stride)
-    few, apart = size.take(groups.first), stride.take(groups.first)
-    start = all_gather_seconds(topology, np.zeros(len(few)), few, apart)
-    per_gigabyte = all_gather_seconds(topology, np.full(len(few), 1e9), few, apart) - start
-    return _Rings(start.take(groups.of_row), (per_gigabyte / 1e9).take(groups.of_row))
+    rings = Ring.of(topology, size.take(groups.first), stride.take(groups.first))
+    return rings.take(groups.of_row)
 
 
 def _reduce_element_bytes(training: TrainingSpec, table: PlanTable) -> Floats:
@@ -88,38 +82,40 @@ def data_parallel(
     three, none = stage == 3, stage == 0
     held = dense + expert
     ring = _rings(topology, size, table.tp)
-    gather, reduce = ring.seconds(dense * element), ring.seconds(dense * wire * trained)
+    gather, reduce = ring.all_gather(dense * element), ring.all_gather(dense * wire * trained)
     if expert.any():
         own = _rings(topology, np.maximum(size // table.ep, 1), table.tp * table.ep)
-        gather = gather + own.seconds(expert * element)
-        reduce = reduce + own.seconds(expert * wire * trained)
+        gather = gather + own.all_gather(expert * element)
+        reduce = reduce + own.all_gather(expert * wire * trained)
     copied = np.array([coefficients.of_software(s).zero_traffic_ratio for s in Software])
     copied = np.where(none, 1.0, copied.take(table.software))
     gather, reduce = gather * copied, reduce * copied
     again = gather
     if three.any() and (table.quantized_weights.any() or table.hpz.max() > 1):
         gather = np.where(three & table.quantized_weights, gather / 2.0, gather)
-        near = _rings(topology, table.hpz, table.tp).seconds(held * element)
+        near = _rings(topology, table.hpz, table.tp).all_gather(held * element)
         again = np.where(three & (table.hpz > 1), near, gather)
     if table.quantized_gradients.any():
         reduce = np.where(three & table.quantized_gradients, reduce / 4.0, reduce)
-    pieces = np.where(three, layers, _buckets(held, table.reduce_bucket))
-    gathers = np.where(three, layers, _buckets(held, table.allgather_bucket))
-    far = size * table.tp > topology.gpus_per_node
-    base = np.where(far, topology.network_base_s, topology.island_base_s)
-    more = (pieces - 1.0) * base
+    megatron = table.software == Software.MEGATRON
+    bucket = np.where(megatron, np.maximum(_MEGATRON_BUCKET, 1_000_000 * size), table.reduce_bucket)
+    pieces = np.where(three, layers, _buckets(held, bucket))
+    gathers = np.where(three | megatron, pieces, _buckets(held, table.allgather_bucket))
+    more = (pieces - 1.0) * np.where(none, ring.whole_start, ring.start)
 
     # What runs beside a backward pass: reductions, and at stage 3 the gather; behind a forward
     # pass: stage 3's gather, and Megatron's of the weights just updated
-    behind = three | (table.overlap_comm & (table.software == Software.MEGATRON))
+    behind = three | (table.overlap_comm & megatron)
     hidden = np.array([coefficients.of_software(s).dp_overlap for s in Software])
     hidden = hidden.take(table.software) * (table.overlap_comm | three)
     behind = behind & ((table.prefetch_bucket > 0) | ~three)
-    early = _exposed(
-        gather + (gathers - 1.0) * base, forward, hidden * behind, gathers, comm_slowdown
-    )
-    late = np.where(three, again + reduce, np.where(none, 2.0 * reduce, reduce)) + more
-    late = _exposed(late, backward, hidden, pieces, comm_slowdown)
+    # Interleaved chunks are reduced and gathered while p micro-batches pass the other chunks
+    window = np.where(megatron & (table.vpp > 1), np.minimum(table.pp, table.grad_accum), 1)
+    early = gather + (gathers - 1.0) * ring.start
+    early, fetching = _exposed(early, forward * window, hidden * behind, gathers, comm_slowdown)
+    both = 2.0 * (reduce - ring.start) + ring.whole_start
+    late = np.where(three, again + reduce + more, np.where(none, both, reduce)) + more
+    late, reducing = _exposed(late, backward * window, hidden, pieces, comm_slowdown)
     weights = np.where(none, 0.0, np.where(three, early, early * trained))
     every, once = _by_frequency(stage, weights, late)
 
@@ -127,7 +123,13 @@ def data_parallel(
     share = (size - 1) / size
     gathers = np.where(three, 2.0 * table.grad_accum, np.where(none, 0.0, trained)) * element
     reduces = np.where(stage >= 2, table.grad_accum, np.where(none, 2.0, 1.0)) * (trained * wire)
-    return DataParallel(every * many, once * many, held * (gathers + reduces) * share)
+    return DataParallel(
+        every * many,
+        once * many,
+        held * (gathers + reduces) * share,
+        forward - np.where(three & many, fetching, 0.0),
+        backward - np.where((stage >= 2) & many, reducing, 0.0),
+    )
 
 
 def _buckets(elements: Floats, bucket: Ints) -> Floats:
@@ -138,15 +140,14 @@ def _buckets(elements: Floats, bucket: Ints) -> Floats:
 
 def _exposed(
     traffic: Floats, compute: Floats, hidden: Floats, pieces: Floats, slowdown: float
-) -> Floats:
-    """Seconds that traffic adds to compute beside it [plans].
+) -> tuple[Floats, Floats]:
+    """Seconds that traffic adds to compute beside it, and seconds of it that are covered [plans].
 
     hidden: share of the compute that can cover traffic. The last of the pieces has nothing beside
     it, and what is covered slows the compute down: SMs and memory are taken.
     """
-    covered = np.minimum(traffic * (1.0 - 1.0 / pieces), hidden * compute)
-    left: Floats = traffic - covered * (1.0 - slowdown)
-    return left
+    covered: Floats = np.minimum(traffic * (1.0 - 1.0 / pieces), hidden * compute)
+    return traffic - covered * (1.0 - slowdown), covered
 
 
 def _by_frequency(stage: Ints, weights: Floats, gradients: Floats) -> tuple[Floats, Floats]:

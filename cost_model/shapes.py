@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from cost_model.collectives import Topology
+import numpy as np
+
+from cost_model.collectives import Ring, Topology
 from cost_model.compute import EdgeTimes, LayerTimes, Rates, edge_times, layer_times
 from cost_model.memory.groups import Groups, group
 from cost_model.plans import Floats, PlanTable
@@ -45,19 +47,21 @@ def shapes_of(
         table.ep,
         table.micro_batch,
         table.compile,
-        table.overlap_comm,
+        table.tp_overlap,
+        table.split_hand_over,
         table.chunked_loss,
         table.capacity_factor,
         table.pp > 1,
         remote,
     )
     distinct = table.take(groups.first)
+    ring = Ring.of(topology, distinct.tp, np.ones_like(distinct.tp))
     layers = tuple(layer_times(model, kind, training, distinct, rates) for kind in model.kinds)
     traffic = tuple(
-        layer_traffic(model, kind, training, distinct, topology, times)
+        layer_traffic(model, kind, training, distinct, topology, ring, times)
         for kind, times in zip(model.kinds, layers, strict=True)
     )
-    hop, hop_bytes = pipeline_hop_seconds(model, training, distinct, topology)
+    hop, hop_bytes = pipeline_hop_seconds(model, training, distinct, topology, ring)
     edges = edge_times(model, training, distinct, rates)
-    embedding_comm, head_comm = edge_traffic(model, training, distinct, topology)
+    embedding_comm, head_comm = edge_traffic(model, training, distinct, ring)
     return Shapes(groups, layers, traffic, edges, embedding_comm, head_comm, hop, hop_bytes)

@@ -12,6 +12,7 @@ from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from cost_model.shapes import Shapes
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
+from cost_model.traffic import hand_overs
 
 
 @dataclass(frozen=True)
@@ -21,18 +22,20 @@ class StageTimes:
     groups: Groups
     """Which row each plan has."""
     slowest: Floats
+    """Without the hand-over to the next stage."""
     total: Floats
-    """One micro-batch through every stage."""
+    """One micro-batch through every stage, likewise."""
     forward: Floats
     """Part of `slowest` before the backward pass, compute alone."""
     backward: Floats
-    """The rest, recompute and traffic included, hand-over excluded."""
+    """The rest, recompute and traffic included."""
     compute: Floats
     recompute: Floats
     tp_comm: Floats
     sp_comm: Floats
     ep_comm: Floats
     hop: Floats
+    """Handing one micro-batch on and its gradient back, nothing beside it."""
     overhead: Floats
     """Host time that the GPU waits for."""
     layers: Floats
@@ -195,7 +198,6 @@ def stage_times(
     head_forward = spread(shapes.edges.head_forward)
     head = head_forward + spread(shapes.edges.head_backward)
     embedding_comm, head_comm = spread(shapes.embedding_comm), spread(shapes.head_comm)
-    hop = spread(shapes.hop)
 
     divisions = group(table.pp, table.first_stage_layers, table.last_stage_layers)
     columns = (table.pp, table.first_stage_layers, table.last_stage_layers)
@@ -210,7 +212,7 @@ def stage_times(
         last = stages.last[:, profile].take(divisions.of_row)
         present = stages.stages[:, profile].take(divisions.of_row)
         repeated, partly = repeated_share(table, np.sum(counts, 0))
-        seconds = first * (embedding + embedding_comm) + last * (head + head_comm) + 2.0 * hop
+        seconds = first * (embedding + embedding_comm) + last * (head + head_comm)
         held = (first * model.embedding_params + last * model.head_params) / table.tp
         routed = np.zeros(rows)
         for cost, count in zip(costs, counts, strict=True):
@@ -243,7 +245,7 @@ def stage_times(
         slowest=slowest,
         total=total,
         forward=compute_forward,
-        backward=np.maximum(slowest - compute_forward - 2.0 * hop, 0.0),
+        backward=np.maximum(slowest - compute_forward, 0.0),
         compute=forward
         + over_layers([c.backward for c in costs])
         + first * embedding
@@ -254,7 +256,7 @@ def stage_times(
         + last * head_comm,
         sp_comm=over_layers([again * c.sp_forward + c.sp_backward for c in costs]),
         ep_comm=over_layers([again * c.ep_forward + c.ep_backward for c in costs]),
-        hop=2.0 * hop,
+        hop=hand_overs(table) * spread(shapes.hop),
         overhead=over_layers([c.idle(repeated, partly) for c in costs]),
         layers=layers,
         repeated=repeated,

@@ -10,7 +10,7 @@ from cost_model.compute.optimizer import update_seconds
 from cost_model.flops import forward_flops, step_flops, trainable_share
 from cost_model.memory.precision import gradient_bytes
 from cost_model.offload import offload_times
-from cost_model.pipeline import bubble_seconds
+from cost_model.pipeline import bubble_seconds, hand_over_seconds
 from cost_model.plans import Floats, Ints, Offload, PlanTable, Software
 from cost_model.prediction import STEP_PARTS, StepPrediction
 from cost_model.replicas import data_parallel
@@ -61,7 +61,7 @@ def step_time(
     m = table.grad_accum.astype(float)
     trained = trainable_share(model, training)
     dense, expert, layers = spread(stage.dense), spread(stage.expert), spread(stage.layers)
-    forward, backward = spread(stage.forward), spread(stage.backward)
+    forward, backward, hop = spread(stage.forward), spread(stage.backward), spread(stage.hop)
     replicas = data_parallel(
         training,
         table,
@@ -83,7 +83,16 @@ def step_time(
     tokens = table.micro_batch * training.seq_len / (table.sp * table.cp)
     inputs = tokens * layers * (model.hidden * rates.element_bytes)
     moved = offload_times(
-        cluster, training, table, known.host, own, own * trained, inputs, forward, backward
+        cluster,
+        training,
+        table,
+        known.host,
+        rates.gpu.comm_slowdown,
+        own,
+        own * trained,
+        inputs,
+        replicas.spare_forward,
+        replicas.spare_backward,
     )
     adds = (table.grad_accum > 1) & (table.zero_stage < 2)
     accumulate = (dense + expert) * adds * (trained / rates.bytes_per_s)
@@ -97,8 +106,9 @@ def step_time(
         "tp_comm": m * spread(stage.tp_comm),
         "sp_comm": m * spread(stage.sp_comm),
         "ep_comm": m * spread(stage.ep_comm),
-        "pp_comm": m * spread(stage.hop),
-        "bubble": bubble_seconds(spread(stage.total), spread(stage.slowest), table.vpp),
+        "pp_comm": m * hand_over_seconds(hop, table.vpp, table.software == Software.MEGATRON),
+        "bubble": bubble_seconds(spread(stage.total), spread(stage.slowest), table.vpp)
+        + (table.pp - 1) * hop,
         "dp_comm": m * replicas.per_micro_batch + replicas.per_step,
         "optimizer": optimizer,
         "offload": m * moved.per_micro_batch + moved.per_step,
@@ -126,7 +136,7 @@ def step_time(
             "tp_comm": m * spread(stage.tp_bytes),
             "sp_comm": m * spread(stage.sp_bytes),
             "ep_comm": m * spread(stage.ep_bytes),
-            "pp_comm": m * spread(stage.hop_bytes),
+            "pp_comm": m * table.vpp * spread(stage.hop_bytes),
             "dp_comm": replicas.n_bytes,
             "offload": moved.n_bytes,
         },

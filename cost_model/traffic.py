@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.collectives import (
+    Ring,
     Topology,
     all_gather_seconds,
-    all_reduce_seconds,
     all_to_all_seconds,
     point_to_point_seconds,
 )
@@ -17,6 +17,10 @@ from cost_model.moe import all_to_all_bytes
 from cost_model.plans import Floats, PlanTable, Software
 from cost_model.specs.model import Layer, ModelSpec
 from cost_model.specs.training import TrainingSpec
+
+_COVERED = 0.2
+"""Share of covered traffic's time by which the products beside it grow: multiprocessors and memory
+taken (Mist's published profiles of products beside NCCL on A100: 10 to 30 %)."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,12 @@ def layer_traffic(
     training: TrainingSpec,
     table: PlanTable,
     topology: Topology,
+    ring: Ring,
     times: LayerTimes,
 ) -> LayerTraffic:
     """Traffic inside one layer [plans]; `table` is best one row per shape.
 
-    Tensor parallel: one all-reduce per sub-layer and pass, or with sequence parallelism an
-    all-gather and a reduce-scatter of the same bytes; one more gather in the backward pass hides
-    behind the weight's gradient (arXiv 2205.05198, section 4.2.2). Ulysses: four all-to-alls, of
+    Tensor parallel: see `_tensor_parallel`. Ulysses: four all-to-alls, of
     a rank's queries, keys, values and outputs (arXiv 2309.14509, section 3.2). Ring attention:
     keys and values pass cp - 1 times, behind the attention core (arXiv 2310.01889, section 3).
     All-gather context parallelism gathers them first, with nothing to hide behind, again in the
@@ -61,19 +64,10 @@ def layer_traffic(
     """
     element = 4.0 if training.precision == "fp32" else 2.0
     tokens = rank_tokens(table, training.seq_len)
-    one = np.ones_like(table.tp)
     sublayers = 1.0 if layer.parallel_residual else 2.0
     sublayers += 1.0 if layer.cross_attention is not None else 0.0
     payload = tokens * model.hidden * element
-    reduce = all_reduce_seconds(topology, payload, table.tp, one)
-    halves = 2.0 * all_gather_seconds(topology, payload, table.tp, one)
-    tp_forward = sublayers * np.where(table.sequence_parallel, halves, reduce)
-    columns = _column_matrices(layer, table)
-    tp_backward = np.where(table.sequence_parallel, sublayers * halves, columns * reduce)
-    if times.hides_traffic.any():
-        # Megatron reduces the input's gradient beside the product of the weight's gradient
-        beside = np.where(times.hides_traffic, times.backward / 3.0, 0.0)
-        tp_backward = np.maximum(tp_backward - beside, 0.0) + 0.2 * np.minimum(tp_backward, beside)
+    tp_forward, tp_backward = _tensor_parallel(layer, table, ring, times, payload, sublayers)
     tp_share = (table.tp - 1) / table.tp
 
     sp_forward, sp_bytes = np.zeros(len(table)), np.zeros(len(table))
@@ -84,21 +78,21 @@ def layer_traffic(
         keys = attention.kv_heads * (attention.head_dim + attention.value_head_dim) / table.tp
         moved = tokens * (queries + keys) * element
         switch = all_to_all_seconds(topology, moved / 4.0, table.sp, table.tp)
-        ring = tokens * keys * element
+        passed = tokens * keys * element
         steps = table.cp - 1
-        hop = point_to_point_seconds(topology, ring, table.tp * table.sp)
+        hop = point_to_point_seconds(topology, passed, table.tp * table.sp)
         pass_seconds = np.where(steps > 0, steps * hop, 0.0)
         core_backward = 2.5 * times.core_forward
         context_forward = np.maximum(pass_seconds - times.core_forward, 0.0)
         context_backward = np.maximum(2.0 * pass_seconds - core_backward, 0.0)
         if table.cp_all_gather.any():
             stride = table.tp * table.sp
-            whole = all_gather_seconds(topology, ring * table.cp, table.cp, stride)
+            whole = all_gather_seconds(topology, passed * table.cp, table.cp, stride)
             context_forward = np.where(table.cp_all_gather, whole, context_forward)
             context_backward = np.where(table.cp_all_gather, 2.0 * whole, context_backward)
         sp_forward = 4.0 * switch + context_forward
         sp_backward = 4.0 * switch + context_backward
-        sp_bytes = moved * (table.sp - 1) / table.sp + steps * ring
+        sp_bytes = moved * (table.sp - 1) / table.sp + steps * passed
 
     ep, ep_bytes = np.zeros(len(table)), np.zeros(len(table))
     if layer.moe is not None:
@@ -123,6 +117,49 @@ def layer_traffic(
     )
 
 
+def _tensor_parallel(
+    layer: Layer,
+    table: PlanTable,
+    ring: Ring,
+    times: LayerTimes,
+    payload: Floats,
+    sublayers: float,
+) -> tuple[Floats, Floats]:
+    """Exposed seconds of tensor-parallel traffic of both passes [plans].
+
+    One all-reduce per sub-layer and pass, or with sequence parallelism an all-gather and a
+    reduce-scatter of the same bytes, and in the backward pass one more gather. Megatron runs what
+    the input's gradient and the gathered input need beside the products of the same matrix; the
+    gather of the output's gradient has nothing beside it (arXiv 2205.05198, section 4.2.2).
+    tp_overlap cuts all of it into chunks that run beside the chunks of their product.
+    """
+    sharded = table.sequence_parallel
+    reduce, half = ring.all_reduce(payload), ring.all_gather(payload)
+    forward = sublayers * np.where(sharded, 2.0 * half, reduce)
+    backward = np.where(sharded, 2.0 * sublayers * half, _column_matrices(layer, table) * reduce)
+    megatron = table.software == Software.MEGATRON
+    if not megatron.any():
+        return forward, backward
+    exposed = np.where(sharded, sublayers * half, 0.0)
+    # the gradients of weights are a third of a layer's products, those of the column-parallel
+    # matrices, with their inputs', about as much again
+    beside = np.where(sharded, times.backward / 2.0, times.backward / 3.0)
+    backward = np.where(megatron, exposed + _beside(backward, beside, _COVERED), backward)
+    chunked = megatron & sharded & table.tp_overlap
+    if chunked.any():
+        left = _COVERED + 0.5 / table.tp  # of a scatter the last chunk is covered by nothing
+        forward = np.where(chunked, _beside(forward, times.forward, left), forward)
+        whole = 3.0 * sublayers * half
+        backward = np.where(chunked, _beside(whole, times.backward, left), backward)
+    return forward, backward
+
+
+def _beside(traffic: Floats, compute: Floats, left: float | Floats) -> Floats:
+    """Seconds that traffic adds to compute beside it, of whose length `left` stays [plans]."""
+    exposed: Floats = np.maximum(traffic - compute, 0.0) + left * np.minimum(traffic, compute)
+    return exposed
+
+
 def _column_matrices(layer: Layer, table: PlanTable) -> Floats:
     """Column-parallel matrices whose input gradients are reduced one by one [plans].
 
@@ -138,7 +175,7 @@ def _column_matrices(layer: Layer, table: PlanTable) -> Floats:
 
 
 def edge_traffic(
-    model: ModelSpec, training: TrainingSpec, table: PlanTable, topology: Topology
+    model: ModelSpec, training: TrainingSpec, table: PlanTable, ring: Ring
 ) -> tuple[Floats, Floats]:
     """Seconds of tensor-parallel traffic of the embedding and of the head per micro-batch [plans].
 
@@ -147,10 +184,9 @@ def edge_traffic(
     """
     element = 4.0 if training.precision == "fp32" else 2.0
     tokens = rank_tokens(table, training.seq_len)
-    one = np.ones_like(table.tp)
-    state = all_reduce_seconds(topology, tokens * model.hidden * element, table.tp, one)
+    state = ring.all_reduce(tokens * model.hidden * element)
     logits = tokens * (model.head_matmul_params / model.hidden) * element
-    gather = all_gather_seconds(topology, logits, table.tp, one)
+    gather = ring.all_gather(logits)
     return state, state + np.where(parallel_loss(table), 0.0, gather)
 
 
@@ -161,18 +197,32 @@ def steps_of(table: PlanTable) -> Floats:
 
 
 def pipeline_hop_seconds(
-    model: ModelSpec, training: TrainingSpec, table: PlanTable, topology: Topology
+    model: ModelSpec, training: TrainingSpec, table: PlanTable, topology: Topology, ring: Ring
 ) -> tuple[Floats, Floats]:
     """Time and bytes of handing one micro-batch's activations to the next stage [plans].
 
-    Megatron splits the tensor over the TP ranks and gathers it behind the network (arXiv
-    2104.04473, section 4.1); with sequence parallelism it is split already. DeepSpeed's pipeline
-    sends the whole from every TP rank.
+    split_hand_over splits the tensor over the TP ranks and gathers it behind the network
+    (arXiv 2104.04473, section 4.1); with sequence parallelism it is split already. Else every TP
+    rank sends the whole.
     """
     element = 4.0 if training.precision == "fp32" else 2.0
     whole = rank_tokens(table, training.seq_len) * model.hidden * element
-    split = table.sequence_parallel | (table.software == Software.MEGATRON)
+    split = table.sequence_parallel | table.split_hand_over
     sent = np.where(split, whole / table.tp, whole)
     seconds = point_to_point_seconds(topology, sent, table.world_size // table.pp)
+    gather = split & ~table.sequence_parallel & (table.tp > 1)
+    seconds = seconds + np.where(gather, ring.all_gather(whole), 0.0)
     piped = table.pp > 1
     return np.where(piped, seconds, 0.0), np.where(piped, sent, 0.0)
+
+
+def hand_overs(table: PlanTable) -> Floats:
+    """Transfers that a stage waits for in each micro-batch [plans].
+
+    Megatron and PyTorch send one way and receive the other at once: one wait behind the forward
+    and one behind the backward pass. DeepSpeed's engine runs its instructions in turn, so that a
+    stage between two others waits for four (runtime/pipe/schedule.py, TrainSchedule).
+    """
+    in_turn = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED)
+    between = np.isin(table.software, in_turn) & (table.pp > 2)
+    return np.where(between, 4.0, 2.0)

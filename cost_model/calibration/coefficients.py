@@ -20,6 +20,9 @@ class GpuCoefficients(Frozen):
 
     gemm_efficiency: float = Field(gt=0, le=1)
     """Share of the peak that a large matrix product sustains: clocks under load, issue limits."""
+    gemm_issue_efficiency: float = Field(default=0.5, gt=0)
+    """Share of the peak at which a tile is computed before power holds the clock down; no less
+    than gemm_efficiency has an effect."""
     gemm_k_half: float = Field(ge=0)
     """Depth, in elements, that a tile loses to filling and draining its pipeline."""
     gemm_overhead_us: float = Field(ge=0)
@@ -84,9 +87,10 @@ class SoftwareCoefficients(Frozen):
 class HostCoefficients(Frozen):
     """How far a host gets with what is offloaded to it."""
 
-    memory_efficiency: float = Field(default=0.6, gt=0)
-    """Share of the sockets' memory bandwidth that vectorised loops over many cores reach
-    (STREAM)."""
+    memory_efficiency: float = Field(default=0.45, gt=0)
+    """Share of the sockets' memory bandwidth that the CPU's Adam reaches: 0.25 s for a billion
+    parameters, 28 bytes each, on two sockets of 128 GB/s (ZeRO-Offload, arXiv 2101.06840,
+    table 4)."""
     core_gb_per_s: float = Field(default=8.0, gt=0)
     """What one core streams through."""
     pcie_efficiency: float = Field(default=0.8, gt=0)

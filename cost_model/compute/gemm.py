@@ -47,12 +47,15 @@ def gemm_seconds(products: Products, rates: Rates, flops: float | None = None) -
     The result is cut into tiles; as many tiles run at once as there are multiprocessors, so the
     time is that of the waves of tiles (tile and wave quantisation: NVIDIA, "Matrix multiplication
     background user's guide", section 4). A tile's depth costs k plus a fill and drain. The
-    cheapest tile is taken, never faster than the operands are read. Writing the result comes on
-    top: a tile writes when its depth is done, and its multiprocessor computes nothing meanwhile,
-    which is what makes products of small depth (attention scores) slow.
+    cheapest tile is taken, at the clock of an idle GPU: where all multiprocessors are busy, power
+    holds the clock down, so that no product is faster than the sustained rate, and one that leaves
+    some idle loses less than its share. Never faster than the operands are read. Writing the
+    result comes on top: a tile writes when its depth is done, and its multiprocessor computes
+    nothing meanwhile, which is what makes products of small depth (attention scores) slow.
     """
     m, n, k, batch = products.m, products.n, products.k, products.batch
-    per_sm = (flops or rates.gemm_flops) / rates.sms
+    sustained = flops or rates.gemm_flops
+    per_sm = sustained * rates.headroom / rates.sms
     best = np.full(m.shape, np.inf)
     for rows, columns, splits, rate in _TILES:
         tiles = np.ceil(m / rows) * np.ceil(n / columns) * batch * splits
@@ -61,5 +64,6 @@ def gemm_seconds(products: Products, rates: Rates, flops: float | None = None) -
         np.minimum(best, waves * depth * (2.0 * rows * columns / (per_sm * rate)), out=best)
     unit = rates.element_bytes / rates.bytes_per_s
     read, written = batch * (m * k + k * n) * unit, batch * m * n * unit
+    best = np.maximum(best, m * n * k * batch * (2.0 / sustained))
     seconds: Floats = np.maximum(best, read) + written
     return np.where(m * n * k > 0, seconds + rates.gpu.gemm_overhead_us * 1e-6, 0.0)

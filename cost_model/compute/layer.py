@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.compute.attention import core_seconds
-from cost_model.compute.gemm import gemm_seconds, stack
+from cost_model.compute.gemm import Products, gemm_seconds, stack
 from cost_model.compute.profile import Passes, passes
 from cost_model.compute.rates import Rates
 from cost_model.moe import expert_tokens, router_passes
@@ -28,8 +28,6 @@ class LayerTimes:
     """Part of the forward pass that recompute of the feed-forward repeats."""
     operators: Floats
     """Operators that the host issues in the forward pass."""
-    hides_traffic: Bools
-    """Whether tensor-parallel traffic of the backward pass runs beside weight gradients."""
 
 
 def rank_tokens(table: PlanTable, seq_len: int) -> Floats:
@@ -127,12 +125,7 @@ def layer_times(
     stacked = stack(products + gradients + weights, shapes)
     times = gemm_seconds(stacked, rates, rates.linear_flops)
     if rates.cast_bytes:
-        operands = stacked.batch * stacked.k * (stacked.m + stacked.n)
-        # the backward products share their gradient operand, and find the others cast already
-        times[:count] += operands[:count] * (rates.cast_bytes / rates.bytes_per_s)
-        times[count : 2 * count] += (stacked.batch * stacked.m * stacked.k)[count : 2 * count] * (
-            rates.cast_bytes / rates.bytes_per_s
-        )
+        times += _cast_seconds(stacked, count, rates, vendor)
 
     p = passes(model, layer, training, table.software, table.compile)
     loose_forward, loose_backward = _loose_seconds(
@@ -147,8 +140,28 @@ def layer_times(
         core_forward=core_forward,
         mlp_forward=again + p.activation_forward * inner * rates.element_bytes / rates.bytes_per_s,
         operators=p.operators + (12.0 if layer.moe is not None else 0.0),
-        hides_traffic=table.overlap_comm & (table.software == Software.MEGATRON),
     )
+
+
+def _cast_seconds(products: Products, count: int, rates: Rates, vendor: Bools) -> Floats:
+    """Time of casting to fp8 what each product reads [products, shapes].
+
+    products: `count` of the forward pass, the gradients of their inputs, those of their weights
+    unless frozen. Weights are cast once for all micro-batches by Megatron, in every one by PyTorch,
+    whose dynamic scaling reads everything twice where Transformer Engine scales in the kernel
+    before. Both backward products read one cast of the output's gradient; that of the weight needs
+    both of its operands transposed.
+    """
+    unit = np.where(vendor, 1.0, 2.0) * (rates.cast_bytes / rates.bytes_per_s)
+    batch, n, k = products.batch[:count], products.n[:count], products.k[:count]
+    inputs = batch * products.m[:count] * k
+    gradients = batch * products.m[:count] * n
+    seconds = np.zeros_like(products.m)
+    seconds[:count] = inputs + np.where(vendor, 0.0, batch * n * k)
+    seconds[count : 2 * count] = gradients
+    if len(seconds) > 2 * count:
+        seconds[2 * count :] = (inputs + gradients) / 2.0
+    return seconds * unit
 
 
 def _mlp_again(products: Floats, has_router: bool, vendor: Bools) -> Floats:

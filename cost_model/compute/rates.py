@@ -21,8 +21,11 @@ class Rates:
     """FLOP/s of a large matrix product in the training precision."""
     linear_flops: float
     """The same of a linear layer, which may multiply in TF32 or fp8."""
+    headroom: float
+    """Rate of the matrix units at the clock of a GPU that is not held down by its power, over the
+    sustained one."""
     cast_bytes: float
-    """Bytes moved per operand element to cast it to fp8 and transpose it; 0 where none is cast."""
+    """Bytes moved per operand element to cast it to fp8, once; 0 where none is cast."""
     bytes_per_s: float
     """Of a streaming kernel."""
     sms: int
@@ -48,7 +51,8 @@ class Rates:
             linear_flops=linear
             * (own.fp32_efficiency if fp32 and linear == peak else own.gemm_efficiency)
             * (_FP8_EFFICIENCY if fp8 else 1.0),
-            cast_bytes=3.0 if fp8 else 0.0,  # half of the reads ride in the kernel before
+            headroom=1.0 if fp32 else max(own.gemm_issue_efficiency / own.gemm_efficiency, 1.0),
+            cast_bytes=2.0 if fp8 else 0.0,
             bytes_per_s=gpu.memory_bandwidth_gb_per_s * 1e9 * own.memory_efficiency,
             sms=gpu.sms,
             element_bytes=4 if training.precision == "fp32" else 2,

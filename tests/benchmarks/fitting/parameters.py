@@ -35,20 +35,25 @@ class Parameter:
 
 _GPU_CLASSES: tuple[tuple[str, str | None], ...] = (
     (r"a100|a800", "ampere"),
-    (r"v100", "volta"),
-    (r"h100|h800|h200|gh200", "hopper"),
+    (r"v100-\d+g-sxm2", "volta"),
+    (r"v100-32g-sxm3", None),
+    (r"(h100|h800|h200|gh200)(?!.*500w)", "hopper"),
+    (r"h100-96g-500w", None),
     (r"b200", "blackwell"),
     (r"t4", "turing"),
-    (r"a10g|l4|4090", None),
+    (r"a10g", None),
+    (r"l4$", None),
 )
-"""GPU types that share their silicon, and the architecture whose default they set."""
+"""GPU types that share their silicon and power limit, and the architecture whose default they
+set."""
 
 Limits = tuple[str, float, float, float, float]
 """Field, lowest, highest, expected, spread of the logarithm."""
 
 _GPU_FIELDS: tuple[Limits, ...] = (
     ("gemm_efficiency", 0.15, 0.98, 0.75, 0.15),
-    ("memory_efficiency", 0.30, 0.98, 0.75, 0.12),
+    ("gemm_issue_efficiency", 0.30, 1.0, 0.88, 0.08),
+    ("memory_efficiency", 0.30, 0.95, 0.80, 0.10),
     ("flash1_efficiency", 0.10, 0.90, 0.36, 0.25),
     ("flash2_efficiency", 0.10, 0.95, 0.50, 0.25),
     ("vendor_flash_efficiency", 0.10, 0.95, 0.55, 0.25),
@@ -59,6 +64,17 @@ _LINK_FIELDS: tuple[Limits, ...] = (
     ("efficiency", 0.03, 0.98, 0.65, 0.25),
     ("base_us", 2.0, 120.0, 30.0, 0.50),
 )
+_LINKS: dict[str, float | None] = {
+    "nvswitch": None,
+    "nvlink": None,
+    "nvlink/gh200-96g": None,
+    "pcie/a10g": 0.055,
+    "pcie/l4": 0.145,
+    "pcie/t4": 0.25,
+}
+"""Links that rows cross, with the efficiency that public collective benchmarks show where it is
+far from the usual: GPUs without peer copies. The others keep their figures."""
+_NETWORKS = ("infiniband", "roce", "ethernet", "efa", "omnipath")
 _NETWORK_FIELDS: tuple[Limits, ...] = (
     ("efficiency", 0.03, 0.98, 0.60, 0.35),
     ("hop_us", 0.2, 60.0, 4.0, 0.70),
@@ -98,14 +114,16 @@ def free_parameters(coefficients: Coefficients) -> list[Parameter]:
         for limits in _GPU_FIELDS:
             if places:
                 add(places, limits)
-    for group, fields in (
-        ("links", _LINK_FIELDS),
-        ("networks", _NETWORK_FIELDS),
-        ("software", _SOFTWARE_FIELDS),
-    ):
-        for key in doc[group]:
-            for limits in fields:
-                add([(group, key)], limits)
+    for link, efficiency in _LINKS.items():
+        for name, low, high, expected, spread in _LINK_FIELDS:
+            usual = efficiency if efficiency and name == "efficiency" else expected
+            add([("links", link)], (name, low, high, usual, spread))
+    for network in _NETWORKS:
+        for limits in _NETWORK_FIELDS:
+            add([("networks", network)], limits)
+    for software in doc["software"]:
+        for limits in _SOFTWARE_FIELDS:
+            add([("software", software)], limits)
     return found
 
 

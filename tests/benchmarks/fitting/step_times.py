@@ -38,13 +38,22 @@ class Group:
             hit = {
                 "gpus": gpu.name == key,
                 "architectures": gpu.name not in doc["gpus"] and gpu.generation == key,
-                "links": link.kind == key or (key == "pcie" and link.nvlink_group is not None),
-                "networks": cluster.nodes > 1 and cluster.network.kind == key,
+                "links": key
+                == (own if (own := f"{link.kind}/{gpu.name}") in doc["links"] else link.kind),
+                "networks": cluster.network.kind == key
+                and any(r.cluster.nodes > 1 for r in self.rows),
                 "software": any(r.plan.software.name.lower() == key for r in self.rows),
             }[group]
             if hit:
                 return True
         return False
+
+
+def _alike(row: Row) -> tuple[object, ...]:
+    """Rows of one answer go into one call: the batch and the number of nodes are the plan's."""
+    cluster = row.cluster.model_copy(update={"nodes": 1, "name": ""})
+    training = row.training.model_copy(update={"global_batch": 1})
+    return row.model.model_dump_json(), cluster.model_dump_json(), training.model_dump_json()
 
 
 class StepTimes:
@@ -57,7 +66,7 @@ class StepTimes:
         self.measured = np.array([r.measured.seconds for r in self.rows], dtype=float)
         members: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, row in enumerate(self.rows):
-            members[row.group].append(i)
+            members[_alike(row)].append(i)
         self.groups = [
             Group(
                 tuple(self.rows[i] for i in places),

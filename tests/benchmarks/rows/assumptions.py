@@ -58,6 +58,14 @@ RULES: dict[str, str] = {
     "checkpoints_on_host": "Megatron under DeepSpeed ZeRO-3 partitions its activation checkpoints"
     " over the tensor-parallel ranks and parks them in host RAM (--partition-activations"
     " --checkpoint-in-cpu of those scripts)",
+    "stages_of_equal_parameters": "AA-Scaling divides the model into stages of equal parameters,"
+    " embedding and head counted",
+    "whole_hand_over": "DeepSpeed's pipeline of 2021 (the V100 and T4 runs), and AA-Scaling's, send"
+    " the whole tensor from every tensor-parallel rank",
+    "published_runs_overlap_tensor_parallel": "NVIDIA's published runs of 2023 and later overlap"
+    " tensor-parallel traffic chunk by chunk (tp_comm_overlap of their recipes)",
+    "nemo_lora_on_attention": "NeMo puts adapters on the attention's projections unless told"
+    " otherwise",
     "gpipe_recomputes": "GPipe recomputes every micro-batch (arXiv 1811.06965, section 2.3)",
     "nemo_16bit_gradients": "NeMo's distributed fused Adam reduces and holds 16-bit gradients",
     "fused_cross_entropy": "llm-foundry's loss is flash-attention's fused cross-entropy, in place on"

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cost_model.plans import Offload, Plan, Recompute, Software
+from cost_model.specs.cluster import Gpu
+from cost_model.specs.model import ModelSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
 from tests.benchmarks.rows.raw import RawRow
 from tests.benchmarks.rows.software import modern, software_of
@@ -202,8 +204,16 @@ def _offload(raw: RawRow) -> tuple[Offload, Offload]:
     return optimizer, params
 
 
-def _stage_layers(raw: RawRow, layers: int, pp: int) -> tuple[int, int]:
+def _stage_layers(raw: RawRow, model: ModelSpec, pp: int, ledger: Ledger) -> tuple[int, int]:
     """(layers of the first stage, of the last); 0 divides evenly."""
+    layers = model.layers
+    if "aa-scaling" in raw.text("framework").lower() and pp > 1:
+        ledger.assume("stages_of_equal_parameters")
+        layer = model.kinds[0].params
+        ends = (model.embedding_params / layer, model.head_params / layer)
+        sizes = balanced_stages(layers, pp, *ends)
+        if len(sizes) == pp and len(set(sizes[1:-1])) < 2:
+            return sizes[0], sizes[-1]
     args = raw.arguments
     first = int(args.get("decoder-first-pipeline-num-layers", 0))
     last = int(args.get("decoder-last-pipeline-num-layers", 0))
@@ -227,26 +237,74 @@ def _stage_layers(raw: RawRow, layers: int, pp: int) -> tuple[int, int]:
     return first, last
 
 
+def balanced_stages(layers: int, pp: int, embedding: float, head: float) -> list[int]:
+    """Layers of each stage where the largest stage holds as few parameters as can be.
+
+    embedding, head: parameters of the ends in units of a layer. Stages are filled from the first
+    one on up to the largest stage's load (DeepSpeed, runtime/utils.py, partition_balanced).
+    """
+    items = [embedding, *([1.0] * layers), head]
+    loads = {sum(items[a:b]) for a in range(len(items)) for b in range(a + 1, len(items) + 1)}
+    for most in sorted(loads):
+        stages, load = [0], 0.0
+        for place, item in enumerate(items):
+            if load + item > most + 1e-9:
+                stages.append(0)
+                load = 0.0
+            load += item
+            stages[-1] += 0 < place <= layers
+        if len(stages) <= pp and most >= max(items):
+            return stages
+    return []
+
+
 def _vpp(raw: RawRow, layers: int, pp: int, ledger: Ledger) -> int:
     vpp = raw.integer("vpp")
     if vpp:
         return vpp if pp > 1 else 1
-    if pp > 1 and re.search(r"megatron-core r", raw.text("framework").lower()):
+    if pp > 1 and re.search(r"megatron-core r|nemo 2[4-9]", raw.text("framework").lower()):
         ledger.assume("interleave_fully")
         return layers // pp
     return 1
 
 
-def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledger) -> Plan:
+def _overlaps_tensor_parallel(raw: RawRow, software: Software, ledger: Ledger) -> bool:
+    name = raw.text("framework").lower()
+    published = re.search(r"megatron-core r|bridge|nemo 2[3-9]", name)
+    if software is Software.MEGATRON and published and not raw.arguments:
+        ledger.assume("published_runs_overlap_tensor_parallel")
+        return True
+    return "tp-comm-overlap" in raw.arguments
+
+
+def _splits_hand_over(raw: RawRow, software: Software, gpu: Gpu, ledger: Ledger) -> bool:
+    if software is Software.MEGATRON:
+        return True
+    old = software is Software.MEGATRON_DEEPSPEED and gpu.generation in ("volta", "turing")
+    if old or "aa-scaling" in raw.text("framework").lower():
+        ledger.assume("whole_hand_over")
+        return False
+    return True
+
+
+def plan_of(
+    raw: RawRow,
+    degrees: Degrees,
+    model: ModelSpec,
+    nodes: int,
+    gpu: Gpu,
+    ledger: Ledger,
+) -> Plan:
     """The plan of a row.
 
-    degrees: from degrees_of. layers: of the model. nodes: that the run used.
+    degrees: from degrees_of. nodes: that the run used.
     """
+    layers = model.layers
     software = software_of(raw, degrees.tp, degrees.pp, ledger)
     text = f"{raw.text('framework')} {raw.notes}".lower()
     compiled = bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text)) and "eager" not in text
     recompute, recompute_layers = _recompute(raw, layers, degrees.pp, compiled, ledger)
-    first, last = _stage_layers(raw, layers, degrees.pp)
+    first, last = _stage_layers(raw, model, degrees.pp, ledger)
     optimizer, params = _offload(raw)
     zero = _zero_stage(raw, software, degrees.tp == degrees.pp == 1, ledger)
     sequence_parallel = raw.flag("seq_parallel")
@@ -255,7 +313,7 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
     overlap = True
     if software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED):
         overlap = bool(raw.arguments.get("overlap-grad-reduce")) or (
-            not raw.arguments and modern(raw)
+            not raw.arguments and modern(raw) and "gradients not overlapped" not in raw.notes
         )
         if not overlap:
             ledger.assume("no_overlap_before_2023")
@@ -295,6 +353,8 @@ def plan_of(raw: RawRow, degrees: Degrees, layers: int, nodes: int, ledger: Ledg
         cpu_checkpointing=parked,
         chunked_loss=chunked_loss,
         overlap_comm=overlap,
+        split_hand_over=_splits_hand_over(raw, software, gpu, ledger),
+        tp_overlap=_overlaps_tensor_parallel(raw, software, ledger),
         compile=compiled,
         **more,
     )

@@ -91,7 +91,7 @@ def translate(raw: RawRow, default_source: str = "unnamed") -> Row | Skipped:
         degrees = degrees_of(raw, ledger)
         cluster = cluster_of(raw, degrees.gpus, ledger)
         model = model_of(raw, degrees.tp, ledger)
-        plan = plan_of(raw, degrees, model.layers, cluster.nodes, ledger)
+        plan = plan_of(raw, degrees, model, cluster.nodes, cluster.node.gpu, ledger)
         gpu = cluster.node.gpu
         gated = model.activation == "silu"
         batch = plan.global_batch

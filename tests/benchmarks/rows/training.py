@@ -137,6 +137,9 @@ def _lora(raw: RawRow, ledger: Ledger) -> Lora | None:
     if "litgpt" in raw.text("framework").lower():
         ledger.assume("litgpt_adapts_q_and_v")
         return Lora(rank=8, targets="attention", quantized_base=quantized, dropout=0.05)
+    if "nemo" in raw.text("framework").lower():
+        ledger.assume("nemo_lora_on_attention")
+        return Lora(rank=8, targets="attention", quantized_base=quantized)
     return Lora(rank=8, quantized_base=quantized)
 
 

@@ -1,5 +1,7 @@
 """Collectives against hand-worked times."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,13 @@ def test_latency_grows_with_the_logarithm_of_a_long_ring() -> None:
     steps = np.diff(seconds)
     assert (steps > 0).all()
     assert steps[2] < 1.6 * steps[0]
+
+
+def test_a_gather_passes_every_rank_where_a_reduction_may_take_a_tree() -> None:
+    # 64 nodes of one GPU, 10 us a hop: 63 hops round the ring, twice 2 log2(64) of the tree
+    topology = replace(ideal("dgx-a100-80g", 64), gpus_per_node=1, network_hop_s=1e-5)
+    nothing = np.array([0.0])
+    gather = all_gather_seconds(topology, nothing, ranks(64), ranks(1))
+    reduce = all_reduce_seconds(topology, nothing, ranks(64), ranks(1))
+    assert gather[0] == pytest.approx(630e-6)
+    assert reduce[0] == pytest.approx(240e-6)

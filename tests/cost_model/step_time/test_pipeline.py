@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cost_model import catalogue
-from cost_model.pipeline import bubble_seconds, divide
+from cost_model.pipeline import bubble_seconds, divide, hand_over_seconds
 
 
 def test_even_stages_wait_p_minus_one_over_m_of_the_work() -> None:
@@ -18,6 +18,13 @@ def test_interleaving_divides_the_wait_by_the_chunks() -> None:
     plain = bubble_seconds(np.array([8.0]), np.array([1.0]), np.array([1]))
     chunked = bubble_seconds(np.array([8.0]), np.array([1.0]), np.array([4]))
     assert chunked[0] == pytest.approx(plain[0] / 4)
+
+
+def test_an_interleaved_schedule_hands_over_after_every_chunk_but_beside_the_next() -> None:
+    hop, chunks = np.array([1.0, 1.0, 1.0]), np.array([1, 4, 4])
+    waits = hand_over_seconds(hop, chunks, np.array([True, True, False]))
+    assert waits[0] == 1.0
+    assert waits[1] < waits[0] < waits[2] == 4.0
 
 
 def simulate_1f1b(forward: list[float], backward: list[float], m: int) -> float:
