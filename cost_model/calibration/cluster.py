@@ -35,7 +35,14 @@ class Factor:
 
 
 FACTORS: dict[str, Factor] = {
-    "gemm": Factor((("gpu", "gemm_efficiency"), ("gpu", "fp32_efficiency")), 1.0),
+    "gemm": Factor(
+        (
+            ("gpu", "gemm_efficiency"),
+            ("gpu", "gemm_issue_efficiency"),
+            ("gpu", "fp32_efficiency"),
+        ),
+        1.0,
+    ),
     "attention": Factor(
         (
             ("gpu", "flash1_efficiency"),
