@@ -92,7 +92,7 @@ def shards(
         norm_bytes=np.where(compiled, element, norm),
         gated_saved=np.where(compiled, 3.0, gated),
         plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, 2.0),
-        repeats_kv=by_software(coefficients, software, lambda p: p.repeats_kv) > 0,
+        repeats_kv=_repeats_kv(coefficients, training, software),
         stale=by_software(coefficients, software, lambda p: p.stale_projections),
         score_bytes=_score_bytes(coefficients, training, software),
         gathers=np.where(table.cp_all_gather, table.cp, 0).astype(np.float64),
@@ -160,6 +160,15 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
     )
 
 
+def _repeats_kv(coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints) -> Bools:
+    """Whether keys and values are expanded to all query heads: flash kernels need none of it, and
+    transformers hands theirs over as they are (modeling_flash_attention_utils.py)."""
+    repeats = by_software(coefficients, software, lambda p: p.repeats_kv) > 0
+    if training.attention in ("flash1", "flash2"):
+        repeats &= by_software(coefficients, software, lambda p: p.zero_engine) == 0
+    return repeats
+
+
 def layer_input_bytes(model: ModelSpec, training: TrainingSpec, on: Shards) -> Floats:
     """The one tensor that full recompute keeps of a layer: 2 s b h in 16 bits."""
     return on.tokens * element_bytes(training) * model.hidden * on.replicated
@@ -212,7 +221,7 @@ def _scores(attention: Attention, training: TrainingSpec, dropout: bool, on: Sha
 def _score_transient(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
     """Gradient of the softmax's result and, where it is not written over, of its input."""
     element = element_bytes(training)
-    width = element if training.attention == "fused_softmax" else element + on.score_bytes
+    width = on.score_bytes + (0 if training.attention == "fused_softmax" else element)
     return width * attention.heads * training.seq_len / on.tp
 
 
