@@ -10,7 +10,6 @@ from planner.bound import frugal_bound
 from planner.candidate import GIB
 from planner.objectives import (
     Scores,
-    acceptable,
     best_first,
     keys,
     meets_deadline,
@@ -28,12 +27,11 @@ from planner.scoring import (
     missing_bytes,
     scores_of,
     sure,
-    timed,
 )
 from planner.space import enumerate_plans
 from planner.space.fine import TIGHT, FineKnobs
 from planner.space.solve import solvable
-from planner.tuning import hopeful, punctual, recomputed, rescue, tuned
+from planner.tuning import Fitting, fitting, hopeful, punctual, recomputed, tuned
 
 __all__ = ["Ranked", "evaluate", "fitting_plans", "missing_bytes", "nearest", "rank", "scores_of"]
 
@@ -56,33 +54,6 @@ class Ranked:
     solved: int
     tuned: int
     by_software: dict[str, int]
-
-
-@dataclass(frozen=True)
-class _Fitting:
-    """Plans that fit at some setting of their fine knobs, at the first one found."""
-
-    table: PlanTable
-    scores: Scores
-    least: Floats
-    """Seconds that no setting beats [plans]."""
-
-
-def _fitting(resolved: Resolved, table: PlanTable) -> tuple[_Fitting, int]:
-    """The plans that fit, with DeepSpeed's own buckets where those do; how many do.
-
-    The others come after them, at the tightest rung, with a part of the optimizer on the GPU
-    where the host has no room for all of it.
-    """
-    world, search = resolved.world, resolved.search
-    scores = held(world, table)
-    roomy = acceptable(world, search, scores)
-    rows = np.flatnonzero(roomy)
-    kept, known = table.take(rows), take(scores, rows)
-    rescued = rescue(resolved, table.take(np.flatnonzero(~roomy)))
-    kept, known = join([kept, rescued[0]]), join([known, rescued[1]])
-    known, least = timed(world, kept, known)
-    return _Fitting(kept, known, least), int(roomy.sum())
 
 
 class _Best:
@@ -145,7 +116,7 @@ class _Worst:
         return float(self.known.max())
 
 
-def _in_the_running(resolved: Resolved, parts: list[_Fitting], worst: float | None) -> _Fitting:
+def _in_the_running(resolved: Resolved, parts: list[Fitting], worst: float | None) -> Fitting:
     """The plans that may still enter the ranking, in the order they were found."""
     kept = [
         take(p, np.flatnonzero(hopeful(resolved, p.table, p.scores, p.least, worst))) for p in parts
@@ -158,9 +129,9 @@ def rank(
 ) -> Ranked:
     """Predicts every legal plan and ranks those that fit; the table is empty where none does."""
     best, worst = _Best(resolved), _Worst(resolved)
-    enumerated = bounded = legal = seen = fitting = solved = 0
+    enumerated = bounded = legal = seen = fit = solved = 0
     by_software: dict[str, int] = {}
-    running: list[_Fitting] = []
+    running: list[Fitting] = []
     unsolved: list[PlanTable] = []
 
     def tables() -> Iterator[PlanTable]:
@@ -175,25 +146,25 @@ def rank(
                 yield block.table
 
     for part in in_blocks(tables()):
-        found, roomy = _fitting(resolved, part)
-        fitting += len(found.table)
+        found = fitting(resolved, part)
+        fit += len(found.table)
         worst.add(found.table, found.scores)
         running.append(found)
         unsolved.append(solvable(resolved.world, found.table))
         if len(running) > 8:
             running = [_in_the_running(resolved, running, worst.key)]
-        if observe is not None and roomy:
-            first = slice(0, roomy)
-            observe(found.table.take(first), take(found.scores, first))
+        if observe is not None and found.roomy.any():
+            observe(found.table.take(found.roomy), take(found.scores, found.roomy))
         seen += len(part)
         if progress is not None:
             progress(seen, legal)
     settled = 0
     if running:
-        hoped = _in_the_running(resolved, running, worst.key).table
-        settled = int(FineKnobs(resolved.search).has_rungs(hoped).sum())
-        for part in in_blocks([hoped]):
-            best.add(*punctual(resolved, *tuned(resolved, part)))
+        hoped = _in_the_running(resolved, running, worst.key)
+        settled = int(FineKnobs(resolved.search).has_rungs(hoped.table).sum())
+        for start in range(0, len(hoped.table), BLOCK):
+            some = take(hoped, slice(start, start + BLOCK))
+            best.add(*punctual(resolved, *tuned(resolved, some)))
         worst = _Worst(resolved)
         for table, scores in best.parts:
             worst.add(table, scores)
@@ -201,16 +172,16 @@ def rank(
         table, scores = recomputed(resolved, part, worst.key)
         solved += len(table)
         best.add(table, scores)
-    return Ranked(best.settle(), enumerated, bounded, legal, fitting, solved, settled, by_software)
+    return Ranked(best.settle(), enumerated, bounded, legal, fit, solved, settled, by_software)
 
 
 def fitting_plans(resolved: Resolved) -> Iterator[tuple[PlanTable, Scores]]:
     """All plans that fit, solved ones included, block by block, with their scores."""
     found = enumerate_plans(resolved.world, resolved.search, frugal_bound(resolved))
     for part in in_blocks(block.table for block in found):
-        kept, _ = _fitting(resolved, part)
+        kept = fitting(resolved, part)
         if len(kept.table):
-            yield punctual(resolved, *tuned(resolved, kept.table))
+            yield punctual(resolved, *tuned(resolved, kept))
             yield recomputed(resolved, kept.table, None)
 
 

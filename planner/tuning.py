@@ -1,24 +1,56 @@
 """Solves what is not enumerated: fine knobs, and how many layers to recompute."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 
+from cost_model.calibration.memory import default_memory_coefficients
 from cost_model.plans import Bools, Floats, Ints, PlanTable
+from planner.candidate import GIB
 from planner.objectives import Scores, acceptable, keys, meets_deadline
 from planner.request.request import Resolved
 from planner.rows import join, take
-from planner.scoring import accepted, held, missing_bytes, sure, timed
+from planner.scoring import held, missing_bytes, sure, timed
 from planner.space.fine import RATIOS, RUNGS, TIGHT, FineKnobs
 from planner.space.solve import first_fitting, layers_per_stage, recomputing, solvable
 
 WORTH = 1e-3
 """Share of a step that a setting must save to be taken instead of a roomier one."""
 
+Columns = TypeVar("Columns", PlanTable, Scores)
 
-def rescue(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
-    """Of plans that do not fit as they are, those that do with the smallest buckets, or with less
-    of the optimizer on a host that has no room for all of it; without step times."""
+FEW = 1_000
+"""Plans up to which asking who is hopeful costs more than solving them all."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Plans that fit at some setting of their fine knobs, at the first one found."""
+
+    table: PlanTable
+    scores: Scores
+    least: Floats
+    """Seconds that no setting beats [plans]."""
+    roomy: Bools
+    """Whether that setting is DeepSpeed's own: the first rung and the whole optimizer offloaded."""
+
+
+def fitting(resolved: Resolved, table: PlanTable) -> Fitting:
+    """The plans that fit: with DeepSpeed's own buckets, else with the smallest, else also with a
+    part of the optimizer on the GPU where the host has no room for all of it."""
+    world, search = resolved.world, resolved.search
+    scores = held(world, table)
+    roomy = acceptable(world, search, scores)
+    rows = np.flatnonzero(roomy)
+    rescued, more = _rescued(resolved, table.take(np.flatnonzero(~roomy)))
+    kept, known = join([table.take(rows), rescued]), join([take(scores, rows), more])
+    known, least = timed(world, kept, known)
+    return Fitting(kept, known, least, np.arange(len(kept)) < len(rows))
+
+
+def _rescued(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
     world, search = resolved.world, resolved.search
     fine = FineKnobs(search)
     table = table.take(np.flatnonzero(fine.has_rungs(table) | fine.has_ratio(table)))
@@ -38,38 +70,63 @@ def rescue(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
     every = fine.with_ratio(every, np.array(RATIOS).take(number))
     scores = held(world, every)
     fits = acceptable(world, search, scores).reshape(len(rest), len(RATIOS))
-    rows = np.flatnonzero(fits.any(axis=1)) * len(RATIOS)
-    rows = rows + fits.argmax(axis=1)[rows // len(RATIOS)]
+    rows = np.flatnonzero(fits.any(axis=1))
+    rows = rows * len(RATIOS) + fits[rows].argmax(axis=1)
     return join([kept, every.take(rows)]), join([known, take(scores, rows)])
 
 
-def tuned(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
+def tuned(resolved: Resolved, found: Fitting) -> tuple[PlanTable, Scores]:
     """Each plan with the best setting of its fine knobs, and its scores.
 
-    The rows fit at the tightest rung with some of the optimizer offloaded. The share offloaded is
-    settled first, at that rung: at ZeRO 3, the only stage that has it, buckets change memory alone.
+    At ZeRO 1 and 2 a bucket changes time and memory: every rung is tried. At ZeRO 3 buckets change
+    memory alone: the share offloaded is settled at the tightest rung, and then the roomiest rung
+    that fits is taken.
     """
-    if not len(table):
-        return table, sure(0)
     fine = FineKnobs(resolved.search)
+    table = found.table
+    three = table.zero_stage == 3
     partly = np.flatnonzero(fine.has_ratio(table))
-    if len(partly):
-        every, _ = _variants(table.take(partly), len(RATIOS))
-        shares = np.tile(RATIOS, len(partly))
-        every = fine.at_rung(fine.with_ratio(every, shares), TIGHT)
-        ratio = table.offload_ratio.copy()
-        ratio[partly] = shares[_fastest(len(partly), _seconds(resolved, every)[1])]
-        table = replace(table, offload_ratio=ratio)
-    every, rung = _variants(table, RUNGS)
-    every = fine.at_rung(every, rung)
-    distinct = np.flatnonzero((rung == 0) | fine.has_rungs(every))
-    few, few_seconds = _seconds(resolved, every.take(distinct))
-    seconds = np.full(len(every), np.inf)
-    seconds[distinct] = few_seconds
-    best = _fastest(len(table), seconds)
-    place = np.zeros(len(every), np.int64)
-    place[distinct] = np.arange(len(distinct))
-    return every.take(best), take(few, place[best])
+    rungs = np.flatnonzero(fine.has_rungs(table) & ~three)
+    settled, scores = table, found.scores
+    if len(partly) + len(rungs):
+        shares, number = _variants(table.take(partly), len(RATIOS))
+        shares = fine.at_rung(fine.with_ratio(shares, np.array(RATIOS).take(number)), TIGHT)
+        buckets, number = _variants(table.take(rungs), RUNGS)
+        every = join([shares, fine.at_rung(buckets, number)])
+        every_scores, seconds = _seconds(resolved, every)
+        best = np.concatenate(
+            [
+                _fastest(len(partly), seconds[: len(shares)]),
+                len(shares) + _fastest(len(rungs), seconds[len(shares) :]),
+            ]
+        )
+        rows = np.concatenate([partly, rungs])
+        settled = _put(table, rows, every.take(best))
+        scores = _put(scores, rows, take(every_scores, best))
+    narrow = three & fine.has_rungs(table)
+    narrow &= ~found.roomy | (settled.offload_ratio != table.offload_ratio)
+    # settled at the tightest rung, and known to fit at the first
+    first = np.flatnonzero(three & found.roomy & ~narrow & fine.has_ratio(table))
+    settled = _put(settled, first, table.take(first))
+    scores = _put(scores, first, take(found.scores, first))
+    return _widened(resolved, settled, scores, np.flatnonzero(narrow))
+
+
+def _widened(
+    resolved: Resolved, table: PlanTable, scores: Scores, rows: Ints
+) -> tuple[PlanTable, Scores]:
+    """The given plans of ZeRO 3, which fit at the tightest rung, at the roomiest one that fits."""
+    if not len(rows):
+        return table, scores
+    world, fine = resolved.world, FineKnobs(resolved.search)
+    every, number = _variants(table.take(rows), TIGHT)
+    every = fine.at_rung(every, number)
+    wide = held(world, every)
+    fits = acceptable(world, resolved.search, wide).reshape(len(rows), TIGHT)
+    some = np.flatnonzero(fits.any(axis=1))
+    picked = some * TIGHT + fits[some].argmax(axis=1)
+    known = replace(take(wide, picked), seconds=scores.seconds[rows[some]])
+    return _put(table, rows[some], every.take(picked)), _put(scores, rows[some], known)
 
 
 def recomputed(
@@ -85,14 +142,14 @@ def recomputed(
     if {"recompute_layers"} & (set(search.fixed) | set(search.limits)):
         table = table.take(slice(0, 0))
     table = solvable(world, table)
-    if worst_key is not None and len(table):
+    if worst_key is not None and len(table) > FEW:
         plain = recomputing(table, np.zeros(len(table), np.int64))
         scores, least = timed(world, plain, sure(len(table)))
         table = table.take(np.flatnonzero(hopeful(resolved, table, scores, least, worst_key)))
     if not len(table):
         return table, sure(0)
     every, owner, number = _settings(resolved, table)
-    layers = first_fitting(world, every, lambda plans: accepted(resolved, plans))
+    layers = _fewest(resolved, every)
     needless = np.zeros(len(table), np.bool_)
     needless[owner[layers == 0]] = True
     some = (layers > 0) & (layers < layers_per_stage(world, every)) & ~needless[owner]
@@ -100,14 +157,33 @@ def recomputed(
     chosen = recomputing(every.take(rows), layers[rows])
     scores, _ = timed(world, chosen, sure(len(rows)))
     best = _fastest_of(owner[rows], number[rows], scores.seconds)
-    return punctual(resolved, *tuned_buckets(resolved, chosen.take(best)))
+    chosen, scores = chosen.take(best), take(scores, best)
+    if worst_key is not None:
+        best = np.flatnonzero(keys(search, chosen, scores)[0] <= worst_key)
+        chosen, scores = chosen.take(best), take(scores, best)
+    scores = replace(held(world, chosen), seconds=scores.seconds)
+    narrow = (chosen.zero_stage == 3) & FineKnobs(search).has_rungs(chosen)
+    return punctual(resolved, *_widened(resolved, chosen, scores, np.flatnonzero(narrow)))
 
 
-def tuned_buckets(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
-    """The plans with the best rung of their buckets; their offload ratio stays."""
-    fixed = resolved.search.fixed | {"offload_ratio": 1.0}
-    search = resolved.search.model_copy(update={"fixed": fixed})
-    return tuned(replace(resolved, search=search), table)
+def _fewest(resolved: Resolved, table: PlanTable) -> Ints:
+    """The fewest layers to recompute with which each plan fits [plans]."""
+    world, search = resolved.world, resolved.search
+
+    def judge(plans: PlanTable) -> tuple[Bools, Floats]:
+        scores = held(world, plans)
+        return acceptable(world, search, scores), scores.total_bytes
+
+    return first_fitting(world, table, judge, _most_bytes(resolved))
+
+
+def _most_bytes(resolved: Resolved) -> float:
+    """Total bytes up to which a GPU holds a plan as surely as the request demands."""
+    search, gpu = resolved.search, resolved.cluster.node.gpu.memory_gib * GIB
+    known = resolved.memory_coefficients or default_memory_coefficients()
+    chance = min(max(search.min_fits_probability, 1e-6), 1 - 1e-6)
+    likely = gpu * np.exp(-known.spread.sigma * NormalDist().inv_cdf(chance))
+    return float(min(likely, gpu - search.headroom_gib * GIB))
 
 
 def hopeful(
@@ -118,6 +194,27 @@ def hopeful(
         return np.ones(len(table), np.bool_)
     hoped = replace(scores, seconds=least)
     return np.asarray(keys(resolved.search, table, hoped)[0] <= worst_key)
+
+
+def punctual(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
+    """The plans that meet the deadline."""
+    if resolved.search.deadline_days is None:
+        return table, scores
+    rows = np.flatnonzero(meets_deadline(resolved.world, resolved.search, scores))
+    return take(table, rows), take(scores, rows)
+
+
+def _put(columns: Columns, rows: Ints, values: Columns) -> Columns:
+    """The columns with the given rows replaced; only what differs is copied."""
+    if not len(rows):
+        return columns
+    changed = {}
+    for name, column in vars(columns).items():
+        new = getattr(values, name)
+        if not np.array_equal(column[rows], new):
+            changed[name] = column.copy()
+            changed[name][rows] = new
+    return replace(columns, **changed)
 
 
 def _variants(table: PlanTable, count: int) -> tuple[PlanTable, Ints]:
@@ -140,10 +237,11 @@ def _fastest(plans: int, seconds: Floats) -> Ints:
 
     seconds: [plans x variants], one plan after the other.
     """
-    count = len(seconds) // max(plans, 1)
-    each = seconds.reshape(plans, count)
+    if not plans:
+        return np.zeros(0, np.int64)
+    each = seconds.reshape(plans, -1)
     close = each <= each.min(axis=1, keepdims=True) * (1 + WORTH)
-    picked: Ints = np.arange(plans) * count + close.argmax(axis=1)
+    picked: Ints = np.arange(plans) * each.shape[1] + close.argmax(axis=1)
     return picked
 
 
@@ -178,9 +276,3 @@ def _settings(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Ints, In
     ratio = np.array(RATIOS).take(np.where(partly[owner], number, 0))
     every = fine.with_ratio(every, ratio)
     return fine.at_rung(every, np.where(three[owner], TIGHT, number)), owner, number
-
-
-def punctual(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
-    """The plans that meet the deadline."""
-    rows = np.flatnonzero(meets_deadline(resolved.world, resolved.search, scores))
-    return take(table, rows), take(scores, rows)

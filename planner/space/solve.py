@@ -5,15 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost_model.plans import Bools, Ints, PlanTable, Recompute, Software
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from planner.rules import World
 
-Accept = Callable[[PlanTable], Bools]
-"""Whether each plan fits [plans]."""
-
-
-AT_ONCE = 8_192
-"""Rows of one call up to which the calls themselves cost more than the rows."""
+Judge = Callable[[PlanTable], tuple[Bools, Floats]]
+"""Whether each plan fits, and the bytes of its worst rank [plans]."""
 
 
 def layers_per_stage(world: World, table: PlanTable) -> Ints:
@@ -46,23 +42,40 @@ def recomputing(table: PlanTable, layers: Ints) -> PlanTable:
     )
 
 
-def first_fitting(world: World, rows: PlanTable, accept: Accept) -> Ints:
+def first_fitting(world: World, rows: PlanTable, judge: Judge, most_bytes: float) -> Ints:
     """The smallest number of layers with which each plan fits; at most all of its stage [plans].
 
     Each layer kept instead of recomputed saves time and costs memory, so the fewest is the
-    fastest. Cuts the interval of every plan at several points at once: a call on few rows costs as
-    much as one on thousands.
+    fastest. Memory is the highest of several straight lines in the number of layers: where the
+    chord between two numbers meets `most_bytes` a plan surely fits, and is close to the fewest.
     """
-    low = np.full(len(rows), -1)  # does not fit
-    high = layers_per_stage(world, rows)  # fits
-    points = int(np.clip(AT_ONCE // max(len(rows), 1), 1, high.max(initial=1) + 1))
-    cuts = np.arange(1, points + 1)
-    while (high - low > 1).any():
-        tried = low[:, None] + np.maximum(1, (high - low)[:, None] * cuts // (points + 1))
-        tried = np.minimum(tried, high[:, None] - 1)
-        every = rows.take(np.repeat(np.arange(len(rows)), points))
-        fits = accept(recomputing(every, tried.ravel())).reshape(tried.shape)
-        undecided = (high - low > 1)[:, None]
-        high = np.where(undecided & fits, tried, high[:, None]).min(axis=1)
-        low = np.where(undecided & ~fits, tried, low[:, None]).max(axis=1)
+    zero, whole = np.zeros(len(rows), np.int64), layers_per_stage(world, rows)
+    ends = _with(rows, np.stack([zero, whole], axis=1))
+    judged, total = judge(ends)
+    fits, size = judged.reshape(-1, 2), total.reshape(-1, 2)
+    low = np.where(fits[:, 0], -1, 0)  # does not fit
+    high = np.where(fits[:, 0], 0, whole)  # fits
+    below, above = size[:, 0], size[:, 1]
+    open_rows = np.flatnonzero((high - low > 1) & fits[:, 1])
+    while len(open_rows):
+        at, to = low[open_rows], high[open_rows]
+        fall = np.maximum(below[open_rows] - above[open_rows], 1.0)
+        share = np.clip((below[open_rows] - most_bytes) / fall, 0.0, 1.0)
+        guess = at + np.ceil(share * (to - at) - 1e-9).astype(np.int64)
+        tried = np.stack([(at + guess) // 2, guess - 1, guess, (guess + to) // 2], axis=1)
+        tried = np.sort(np.clip(tried, at[:, None] + 1, to[:, None] - 1), axis=1)
+        judged, total = judge(_with(rows.take(open_rows), tried))
+        told, bytes_told = judged.reshape(tried.shape), total.reshape(tried.shape)
+        for column in range(tried.shape[1]):
+            k, good, n_bytes = tried[:, column], told[:, column], bytes_told[:, column]
+            better, worse = good & (k < high[open_rows]), ~good & (k > low[open_rows])
+            high[open_rows[better]], above[open_rows[better]] = k[better], n_bytes[better]
+            low[open_rows[worse]], below[open_rows[worse]] = k[worse], n_bytes[worse]
+        open_rows = open_rows[high[open_rows] - low[open_rows] > 1]
     return high
+
+
+def _with(rows: PlanTable, layers: Ints) -> PlanTable:
+    """Each plan with each of its numbers of layers [plans x numbers]."""
+    every = rows.take(np.repeat(np.arange(len(rows)), layers.shape[1]))
+    return recomputing(every, layers.ravel())

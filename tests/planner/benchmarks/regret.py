@@ -21,6 +21,7 @@ from planner.ranking import evaluate, fitting_plans
 from planner.request import Resolved
 from planner.search import Measurement, Outcome, optimize, search
 from planner.search.optimize import Measure, SamplerName, modelled
+from planner.search.result import SOLVED_KNOBS
 from tests.planner.requests import resolve
 
 BUDGETS = (1, 10, 30, 60)
@@ -82,9 +83,11 @@ class Truth:
 
 
 def _enumerated(resolved: Resolved) -> Resolved:
-    """Without the solved number of recomputed layers: a sampler draws from the axes alone."""
-    fixed = resolved.search.fixed | {"recompute_layers": -1}
-    return replace(resolved, search=resolved.search.model_copy(update={"fixed": fixed}))
+    """Without what is solved plan by plan: a sampler draws from the axes alone."""
+    held = {name: getattr(Plan(), name) for name in SOLVED_KNOBS}
+    allow = resolved.search.allow.model_copy(update={"uneven_stages": False})
+    update = {"fixed": resolved.search.fixed | held, "allow": allow}
+    return replace(resolved, search=resolved.search.model_copy(update=update))
 
 
 def perturbed(resolved: Resolved, seed: int) -> Truth:

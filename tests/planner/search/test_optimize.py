@@ -10,6 +10,11 @@ from planner.search.optimize import SamplerName
 from tests.planner.benchmarks.regret import PROBLEMS, Truth, perturbed, regrets, run
 from tests.planner.requests import resolve
 
+SOLVED = (
+    *("recompute_layers", "reduce_bucket", "max_live_params", "offload_ratio"),
+    *("first_stage_layers", "last_stage_layers"),
+)
+
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_warm_start_reaches_the_optimum_of_the_model_within_ten_evaluations(
@@ -68,7 +73,8 @@ def test_a_plan_becomes_parameters_and_comes_back() -> None:
     knobs = WholeSpace(resolved)
     for one in search(resolved).candidates[:10]:
         drawn = knobs.parameters(one.plan)
-        assert (drawn is None) == (one.plan.recompute_layers != -1)
+        solved = {name: getattr(one.plan, name) for name in SOLVED}
+        assert (drawn is None) == (solved != {name: getattr(Plan(), name) for name in SOLVED})
         if drawn is None:
             continue
 
