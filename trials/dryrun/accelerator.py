@@ -9,7 +9,7 @@ import torch
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
 from trials.dryrun.device import NAME
-from trials.dryrun.kernels import BUILDERS
+from trials.dryrun.kernels import BUILDERS, lock_pages
 
 
 class _Stream:
@@ -143,7 +143,9 @@ class FakeGpu(CPU_Accelerator):  # type: ignore[misc]
         return lambda data: torch.tensor(data, dtype=torch.float, device=self.current_device_name())
 
     def pin_memory(self, tensor: Any, make_copy: bool = True, match_shape: bool = True) -> Any:
-        return tensor.to("cpu")
+        pinned = tensor.to("cpu")
+        lock_pages(pinned)
+        return pinned
 
     def is_pinned(self, tensor: Any) -> bool:
         return bool(tensor.device.type == "cpu")

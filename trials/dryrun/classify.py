@@ -31,20 +31,29 @@ def allocated_by(names: tuple[str, ...], depth: int = 24) -> str | None:
 class Classifier:
     """Says what a new storage is for, from the phase, its shape, and the code that made it."""
 
-    def __init__(self, model: ModelSpec, plan: Plan):
+    def __init__(self, model: ModelSpec, plan: Plan, dtype: torch.dtype):
         self.vocab = -(-model.vocab // plan.tp)
         self.bucket = plan.reduce_bucket
         self.shapes: set[torch.Size] = set()
+        self.dtype = dtype
         self.phase = "init"
 
     def __call__(self, tensor: Tensor, category: str) -> str:
         """The category of a new storage; `category` is the one that the caller has set."""
+        if self.phase == "init":
+            return self._made_at_init(tensor) if category == "working" else category
         if self.phase == "step":
             return "step_transients"
         if self.phase not in ("forward", "backward") or category != "working":
             return category
         known = self._large(tensor) if tensor.numel() >= LARGE else None
         return known or ("activations" if self.phase == "forward" else "working")
+
+    def _made_at_init(self, tensor: Tensor) -> str:
+        """Weights as the model and the engine make them; what is wider is the engine's copy."""
+        if tensor.numel() < LARGE or not tensor.dtype.is_floating_point:
+            return "working"
+        return "parameters" if tensor.dtype is self.dtype else "master"
 
     def _large(self, tensor: Tensor) -> str | None:
         if tensor.dim() == 1 and tensor.numel() == self.bucket:

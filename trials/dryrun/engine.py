@@ -14,6 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh as init_device_mesh_o
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trials.dryrun import device
+from trials.dryrun.compiler import skip_the_compiler
+from trials.dryrun.partitions import look_at_own_parts
 
 
 def join_fake_world(world_size: int, rank: int, gpu_bytes: int) -> Any:
@@ -32,6 +34,7 @@ def join_fake_world(world_size: int, rank: int, gpu_bytes: int) -> Any:
     )
     os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
     device.register()
+    skip_the_compiler()
     import deepspeed
     from deepspeed.accelerator import real_accelerator
 
@@ -44,27 +47,11 @@ def join_fake_world(world_size: int, rank: int, gpu_bytes: int) -> Any:
         f"cpu:fake,{device.NAME}:fake", store=FakeStore(), rank=rank, world_size=world_size
     )
     deepspeed.init_distributed(dist_backend="fake", verbose=False)
-    _skip_the_compiler()
     _replace_compiled_operations()
     _skip_comparisons_between_ranks()
+    look_at_own_parts()
     _make_meshes_of_real_tensors()
     return accelerator
-
-
-def _skip_the_compiler() -> None:
-    """Nothing is compiled here: no wrapper around each call, no import of Inductor.
-
-    A check of the optimizer imports Muon, whose decorator would load it.
-    """
-    import torch._dynamo
-
-    torch._dynamo.disable = lambda function=None, *_, **__: function
-    original = torch.compile
-    torch.compile = lambda function=None, **_: function or (lambda f: f)  # type: ignore[assignment]
-    try:
-        importlib.import_module("deepspeed.runtime.zero.muon.original_muon")
-    finally:
-        torch.compile = original
 
 
 def _replace_compiled_operations() -> None:
@@ -102,6 +89,7 @@ def _make_meshes_of_real_tensors() -> None:
 def fake_tensors() -> Iterator[FakeTensorMode]:
     """Tensors made inside have shapes and devices, and no bytes."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        mode.cache_enabled = False  # the tracker has its own
         yield mode
 
 

@@ -12,6 +12,7 @@ from trials.dryrun.result import DryRunTask, Moment, RankResult
 from trials.dryrun.states import tag_states
 from trials.dryrun.tracker import LiveBytes
 from trials.dryrun.trainer import build, needs_mpu
+from trials.engines import DTYPES
 from trials.model.build import own_tensor_parallel
 from trials.model.transformer import parameter_count
 from trials.parallel.mesh import build_mesh
@@ -24,7 +25,7 @@ def run_rank(task: DryRunTask) -> RankResult:
     accelerator = join_fake_world(task.plan.world_size, task.rank, task.gpu_bytes)
     mesh = build_mesh(task.plan, task.rank)
     mpu = Mpu(mesh) if needs_mpu(task) else None
-    classify = Classifier(task.model, task.plan)
+    classify = Classifier(task.model, task.plan, DTYPES[task.training.precision])
     live = LiveBytes(classify)
     accelerator.live_bytes = lambda: live.now[NAME]
     if task.model.is_moe:

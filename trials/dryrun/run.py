@@ -15,17 +15,13 @@ from cost_model.memory import detail
 from cost_model.plans import Plan
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from planner.export import ds_config
+from trials.dryrun.limits import notes, reason_against
 from trials.dryrun.result import GIB, DryRunFailure, DryRunResult, DryRunTask, RankResult
 
 TIME_LIMIT_S = 600.0
 
 POLL_S = 0.5
 """How often a run asks whether it is still wanted."""
-
-NOT_SEEN = (
-    "Allocated bytes only: what the caching allocator reserves beyond them, the CUDA context, "
-    "NCCL and cuBLAS workspaces are in the cost model's total, not in the dry run.",
-)
 
 
 def dry_run(
@@ -47,6 +43,9 @@ def dry_run(
     asked now and then, and where it says no the run ends with that exception too.
     """
     began = time.monotonic()
+    against = reason_against(model, training, plan)
+    if against is not None:
+        raise DryRunFailure("unsupported", against)
     ran = stages if stages is not None else sorted({0, plan.pp - 1})
     ranks_per_stage = plan.world_size // plan.pp
     results = []
@@ -66,7 +65,7 @@ def dry_run(
         ranks=tuple(results),
         predicted=predicted(model, cluster, training, plan, worst.stage),
         seconds=time.monotonic() - began,
-        notes=NOT_SEEN,
+        notes=notes(model, plan),
     )
 
 
@@ -105,7 +104,7 @@ def _in_child(
             stdin=lifeline,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=_environment(folder),
             text=True,
             start_new_session=True,
         )
@@ -143,9 +142,12 @@ def _output(
                 raise DryRunFailure("timeout", f"no result in {time_limit_s:.0f} s") from None
 
 
-def _environment() -> dict[str, str]:
-    """This environment with the accelerator fixed and a single thread: nothing is computed."""
+def _environment(folder: str) -> dict[str, str]:
+    """This environment with the accelerator fixed and a single thread: nothing is computed.
+
+    What the child puts into temporary files goes with its folder.
+    """
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
-    fixed = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    fixed = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TMPDIR": folder}
     return {**os.environ, **fixed, "DEEPSPEED_LOG_LEVEL": "error"}

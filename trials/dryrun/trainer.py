@@ -1,5 +1,6 @@
 """The training loop of a dry run, cut into phases."""
 
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -122,9 +123,18 @@ def token_ids(task: DryRunTask) -> torch.Tensor:
 def build(task: DryRunTask, mesh: Mesh, mpu: Mpu | None) -> Trainer:
     """Builds the model and the engine as a training script does; inside the fake mode."""
     config, _ = adapted(task.ds_config, task.plan, cpu=False)
+    _put_swap_files_here(config)
     if pipelined(task):
         return _pipeline(task, mesh, config)
     return _plain(task, mesh, config, mpu)
+
+
+def _put_swap_files_here(config: dict[str, Any]) -> None:
+    """The engine makes the folder of its NVMe files, which on this machine may not be allowed."""
+    for part in ("offload_optimizer", "offload_param"):
+        block = config.get("zero_optimization", {}).get(part)
+        if block and block.get("device") == "nvme":
+            block["nvme_path"] = tempfile.gettempdir()
 
 
 def pipelined(task: DryRunTask) -> bool:
