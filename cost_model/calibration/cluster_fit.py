@@ -17,14 +17,16 @@ from cost_model.calibration.coefficients import Coefficients
 from cost_model.calibration.observations import (
     SWEEP_NOISE,
     Observations,
+    Steps,
     collective_seconds,
     kernel_seconds,
-    step_seconds,
 )
 from cost_model.plans import Floats
 from cost_model.specs import ClusterSpec
 
 ITERATIONS = 12
+SMALL_GAIN = 1e-3
+"""Share of the sum of squares that another step must gain."""
 DIFFERENCE = 0.02
 """Step of the numerical derivative in the logarithm of a factor."""
 OUTLIER = 2.5
@@ -84,6 +86,7 @@ class _Problem:
 
     def __post_init__(self) -> None:
         self.centre = np.array(self.prior.log_factors)
+        self.steps = Steps(self.cluster, self.seen.steps)
         self.precision = np.linalg.inv(np.array(self.prior.covariance))
         measured = [
             *(s.seconds for s in self.seen.steps),
@@ -99,7 +102,7 @@ class _Problem:
         """Logarithms of all predicted times [observations]."""
         known = scaled(self.shipped, x)
         seen = self.seen
-        parts = [step_seconds(self.cluster, seen.steps, known)]
+        parts = [self.steps.seconds(known)]
         parts.append(collective_seconds(self.cluster, seen.collectives, known))
         if seen.kernels:
             assert seen.kernel_training is not None
@@ -177,7 +180,7 @@ def _minimise(problem: _Problem, x: Floats) -> Floats:
                 damping = max(damping / 4, 1e-6)
                 break
             damping *= 8
-        if gained < 1e-4 * max(loss, 1e-3):
+        if gained < SMALL_GAIN * max(loss, 0.1):
             break
     return x
 

@@ -91,23 +91,39 @@ class Observations:
     memory: tuple[MemoryObservation, ...] = ()
 
 
+class Steps:
+    """Plans of step observations as columns: those of one model and training share a table."""
+
+    def __init__(self, cluster: ClusterSpec, steps: Sequence[StepObservation]) -> None:
+        self.cluster = cluster
+        self.count = len(steps)
+        worlds: list[tuple[ModelSpec, TrainingSpec, list[int]]] = []
+        for index, seen in enumerate(steps):
+            for model, training, members in worlds:
+                if model == seen.model and training == seen.training:
+                    members.append(index)
+                    break
+            else:
+                worlds.append((seen.model, seen.training, [index]))
+        self.worlds = [
+            (model, training, members, PlanTable.from_plans(steps[i].plan for i in members))
+            for model, training, members in worlds
+        ]
+
+    def seconds(self, coefficients: Coefficients) -> Floats:
+        """Predicted step time of each observation [observations]."""
+        out = np.empty(self.count)
+        for model, training, members, table in self.worlds:
+            found = step_time(model, self.cluster, training, table, coefficients)
+            out[members] = found.seconds
+        return out
+
+
 def step_seconds(
     cluster: ClusterSpec, steps: Sequence[StepObservation], coefficients: Coefficients
 ) -> Floats:
-    """Predicted step time of each observation [observations]; equal worlds share a table."""
-    worlds: list[tuple[ModelSpec, TrainingSpec, list[int]]] = []
-    for index, seen in enumerate(steps):
-        for model, training, members in worlds:
-            if model == seen.model and training == seen.training:
-                members.append(index)
-                break
-        else:
-            worlds.append((seen.model, seen.training, [index]))
-    out = np.empty(len(steps))
-    for model, training, members in worlds:
-        table = PlanTable.from_plans(steps[i].plan for i in members)
-        out[members] = step_time(model, cluster, training, table, coefficients).seconds
-    return out
+    """Predicted step time of each observation [observations]."""
+    return Steps(cluster, steps).seconds(coefficients)
 
 
 def collective_seconds(
