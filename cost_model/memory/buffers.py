@@ -31,6 +31,9 @@ class Buffers:
     """Still there from an earlier micro-batch when the loss is computed."""
     spare: Floats | None
     """For each element of the largest parameter: a gradient on its way to the host and back."""
+    reaching: Floats | None
+    """Bytes an element of the largest parameter's gradient, which ZeRO 1 and 2 keep whole where it
+    reaches into this rank's part."""
     sent: Floats | None
     """Bytes a gradient element of the copy of a bucket that is on its way to the other ranks."""
     sent_elements: Floats
@@ -103,11 +106,13 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     weight = frozen_weight_bytes(training) if quantized else element
     live = 0 if quantized else table.max_live_params.astype(np.float64) + 1  # 4 bits: never sharded
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
+    reaching = engine.partitioned & ~spare & (grad <= element)
     return Buffers(
         permanent=permanent,
         backward=backward,
         at_loss=_some(np.where(kept, backward, 0.0)),
         spare=_some(np.where(spare, float(element), 0.0)),
+        reaching=_some(np.where(reaching, float(element), 0.0)),
         sent=_some(sent),
         sent_elements=bucket / element,
         live=_some(np.where(deepspeed3, live, 0.0)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.memory.buffers import Buffers, gathered_weights
+from cost_model.memory.buffers import SUB_GROUP, Buffers, gathered_weights
 from cost_model.memory.states import Rates
 from cost_model.memory.work import StageWork
 from cost_model.plans import Floats
@@ -68,6 +68,10 @@ def footprint(
 
     gradients = states("gradients")
     growing = states("gradients_growing")
+    at_step = states("gradients_at_step")
+    if buffers.reaching is not None:
+        least = buffers.reaching * work.matrix
+        growing, at_step = np.maximum(growing, least), np.maximum(at_step, least)
     step = states("step")
     if buffers.step_cap is not None:
         step = np.minimum(step, buffers.step_cap)
@@ -107,11 +111,13 @@ def footprint(
         },
         {
             "working": work.between,
-            "gradients": states("gradients_at_step"),
+            "gradients": at_step,
             "step_transients": step,
         },
         {"working": work.between, "gradients": states("gradients_kept")},
     )
+    if work.oversized.any():
+        moments[3]["gradients"] = moments[3]["gradients"] + work.oversized
     if buffers.sent is not None:
         copy = buffers.sent * np.minimum(buffers.sent_elements, work.params)
         moments[3]["buckets"] = backward + copy
@@ -149,7 +155,9 @@ def _init(
     flat = states("flattened") + np.where(weights + with_room <= gpu_bytes, with_room, 0.0)
     more = np.maximum(flat, states("init"))
     if buffers.permanent.any():
-        one = buffers.permanent + buffers.element * work.matrix
-        gathered = states("master") + states("gradients_kept") + one
+        master = states("master")
+        gradient = states("gradients_kept") + buffers.permanent + buffers.element * work.matrix
+        first = np.minimum(master, 4.0 * SUB_GROUP)  # an fp32 gradient of the largest sub-group
+        gathered = master + np.maximum(gradient, first)
         more = np.maximum(more, np.where(buffers.permanent > 0, gathered, 0.0))
     return weights + more

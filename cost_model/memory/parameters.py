@@ -76,15 +76,18 @@ def stacked_expert_gradients(
 
     transformers stacks the experts of a layer in two tensors and applies them one after the other
     (MixtralExperts.forward): each expert's slice has a gradient of the whole stack, so two of the
-    first (gate and up, the sum and the new one) and one of the second are there. Measured with the
-    engine on fake tensors. A grouped product has one of each. Experts cut over ranks or given a
-    capacity are modules of their own (DeepSpeed's layer).
+    first (gate and up, the sum and the new one) and one of the second are there. The engine on fake
+    tensors has a third of the first for a moment, as autograd adds those out of place. A grouped
+    product has one of each. Experts cut over ranks or given a capacity are modules of their own
+    (DeepSpeed's layer).
     """
     most = 0.0
     for layer in model.kinds:
         if layer.moe is not None:
             first, second = (2, 1) if layer.moe.gated else (1, 1)
-            most = max(most, layer.expert_params * (2 * first + second) / (first + second))
+            slice_ = first / layer.moe.experts  # of the expert whose turn it is
+            share = (2 * first + second + slice_) / (first + second)
+            most = max(most, layer.expert_params * share)
     stacked = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
     stacked &= (table.ep == 1) & (table.capacity_factor == 0)
     return np.where(stacked, most / table.tp, 0.0)

@@ -13,6 +13,7 @@ from cost_model.memory.framework import framework_bytes
 from cost_model.memory.groups import group
 from cost_model.memory.host import Away, host_bytes, offloaded_bytes
 from cost_model.memory.layout import candidate_stages
+from cost_model.memory.oversized import largest_kept
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
 from cost_model.memory.work import StageWork, joined, plan_work, stage_work
@@ -115,6 +116,7 @@ def _block(
         table.chunked_loss,
         table.compile,
         table.capacity_factor,
+        largest_kept(coefficients, model, training, table),
     )
     few = table.take(groups.first)
     shared = plan_work(coefficients, model, training, few)

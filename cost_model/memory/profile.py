@@ -7,6 +7,8 @@ import numpy as np
 from cost_model.calibration.memory import MemoryCoefficients, SoftwareMemory
 from cost_model.plans import Floats, Ints, Software
 
+_NAMES = tuple(s.name.lower() for s in Software)
+
 
 def by_software(
     coefficients: MemoryCoefficients,
@@ -14,5 +16,6 @@ def by_software(
     figure: Callable[[SoftwareMemory], float],
 ) -> Floats:
     """A figure of each row's software [rows]."""
-    values = np.array([float(figure(coefficients.of(s))) for s in Software])
+    profiles = coefficients.software
+    values = np.array([float(figure(profiles[name])) for name in _NAMES])
     return values.take(software)

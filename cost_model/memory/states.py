@@ -146,11 +146,11 @@ def _made_at_init(
     """Bytes per parameter beside the weights when the engine has made its states [rows].
 
     The 16-bit optimizer of ZeRO 0 makes fp32 gradients and steps once, so that the moments exist;
-    BF16_Optimizer makes its flat gradient; ZeRO makes a gradient of this rank's part, and lets it
-    go again. What is offloaded passes through the GPU in 16 bits.
+    BF16_Optimizer makes its flat gradient; ZeRO 1 and 2 make a gradient of this rank's part, and
+    let it go again. What is offloaded passes through the GPU in 16 bits.
     """
     fp32 = 4.0 * share
-    made = np.where(engine.partitioned | engine.gathered, (master + fp32) * on_gpu, master)
+    made = np.where(engine.partitioned, (master + fp32) * on_gpu, master * on_gpu)
     made = np.where(engine.partitioned & (on_gpu == 0), element * share, made)
     made = np.where(engine.whole, master + optimizer + fp32, made)
     return np.where(engine.flat, master + grad, made)

@@ -13,6 +13,7 @@ from cost_model.memory.adapters import (
 )
 from cost_model.memory.layout import Stages, layers_in_flight
 from cost_model.memory.logits import LogitBytes, logit_bytes
+from cost_model.memory.oversized import largest_kept, oversized_elements
 from cost_model.memory.parameters import (
     dense_per_layer,
     embedding_params,
@@ -56,6 +57,8 @@ class StageWork:
     """Workspaces and weight gradients beside the logits."""
     in_layer: Floats
     """The largest layer's recomputed activations, transients and weight gradients."""
+    oversized: Floats
+    """Gradients larger than a bucket, which ZeRO 1 keeps until the step."""
     at_end: Floats
     """The same when all other activations are gone."""
     between: Floats
@@ -66,7 +69,7 @@ class StageWork:
     def pick(self, rows: Ints) -> "StageWork":
         """The given rows; what is 0 everywhere stays one value."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        rare = ("expert", "frozen", "on_host", "replicated")
+        rare = ("expert", "frozen", "on_host", "replicated", "oversized")
         return StageWork(
             **{
                 name: value.take(rows) if name not in rare or value.any() else value[:1]
@@ -103,6 +106,12 @@ class PlanWork:
     matrix: Floats
     """Parameters of the largest single tensor."""
     logits: LogitBytes
+    expert_gradient: Floats
+    """Whole gradients of a layer's stacked experts."""
+    limit: Floats
+    """Elements of a gradient above which it stays until the step."""
+    vocabulary_ranks: Floats
+    """Ranks over which the token table is cut."""
     layer_gradient: Floats
     """Weight gradients of one layer in the training precision, before they are accumulated."""
     cached_gradient: Floats
@@ -126,9 +135,9 @@ def plan_work(
     logits = logit_bytes(model, training, coefficients, table, on)
     adapter = tuple(adapter_params(model, layer, training, on.tp) for layer in model.kinds)
     layer_gradient = element * np.maximum.reduce(dense if training.lora is None else adapter)
+    experts = np.zeros(len(table))
     if model.is_moe and training.lora is None:
         experts = element * stacked_expert_gradients(coefficients, model, table)
-        layer_gradient = layer_gradient + experts
     if training.lora is not None and training.lora.quantized_base:
         layer_gradient = layer_gradient + dequantized_bytes(model, on.tp)
     head_matrix = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
@@ -146,6 +155,9 @@ def plan_work(
         head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + element),
         matrix=largest_matrix(model, training, on.tp, sharded),
         logits=logits,
+        expert_gradient=experts,
+        limit=largest_kept(coefficients, model, training, table),
+        vocabulary_ranks=np.where(sharded, on.tp, 1.0),
         layer_gradient=layer_gradient,
         cached_gradient=layer_gradient * caches,
         head_gradient=element * head_matrix * caches,
@@ -172,7 +184,7 @@ def stage_work(
     share, partly = _recomputed(table, stages)
     acts, whole, transient = _activations(work, stages, share, partly)
     between = work.workspace + work.cached_gradient
-    at_end = work.workspace + transient + whole
+    at_end = work.workspace + transient + whole + work.expert_gradient
     last = stages.has_head
     in_flight = layers_in_flight(table, stages.index)
     return StageWork(
@@ -191,6 +203,8 @@ def stage_work(
         at_loss=between + np.where(last, work.head_gradient, 0.0),
         in_layer=at_end + work.layer_gradient,
         at_end=np.maximum(at_end, between),
+        oversized=element_bytes(training)
+        * oversized_elements(model, table, stages, work.vocabulary_ranks, work.limit),
         between=between,
         on_host=work.host_checkpoint * share * sum(stages.layers, np.zeros(1)) * in_flight,
     )
