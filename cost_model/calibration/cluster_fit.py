@@ -164,7 +164,7 @@ def _minimise(problem: _Problem, x: Floats) -> Floats:
     for _ in range(ITERATIONS):
         slopes = derivative(problem.predicted, x, predicted, matter)
         if matter is None:  # a network of a single node, offload where nothing is offloaded
-            matter = np.flatnonzero(np.abs(slopes).max(axis=0) > 0).tolist()
+            matter = np.flatnonzero(np.abs(slopes).max(axis=0, initial=0.0) > 0).tolist()
         weights = problem.weights(predicted)
         curve = slopes.T @ (weights[:, None] * slopes) + problem.precision
         pull = slopes.T @ (weights * problem.misses(predicted))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cost_model.calibration.cluster import ClusterCalibration
+from cost_model.calibration.cluster import OWN_SHARE, ClusterCalibration
 from cost_model.calibration.memory import GIB, MemoryCoefficients
 from cost_model.calibration.observations import MemoryObservation
 from cost_model.memory import memory
@@ -16,8 +16,6 @@ PRIOR_WEIGHT = 4.0
 LEAST_SIGMA = 0.01
 FIXED_GIB = 0.3
 """Standard deviation of the bytes that every rank may hold beyond the shipped figures."""
-FRAGMENTATION = 0.04
-"""Standard deviation of the share of the peak around the shipped one."""
 
 
 def fit_memory(
@@ -27,7 +25,8 @@ def fit_memory(
 
     A trial that ran says what the allocator held at most; the shipped figures say what lies beyond
     it. A trial that ran out says only that more was needed than there is, and counts where the
-    prediction claims less.
+    prediction claims less. Of the shipped spread a part is each plan's own, the rest is common
+    to all: a share of the peak that every plan holds more or less.
     """
     if not seen:
         return prior
@@ -39,27 +38,30 @@ def fit_memory(
     kept = before.fragmentation
     wanted = np.where(ran, (1 + kept) * measured + beyond, capacity)
     fixed, share = 0.0, kept
-    sigma = before.spread.sigma
+    own = OWN_SHARE * before.spread.sigma
+    common = before.spread.sigma * float(np.sqrt(1 - OWN_SHARE**2))
+    prior_curve = np.diag([1 / FIXED_GIB**2, 1 / common**2])
     for _ in range(8):
         total = (1 + share) * peaks + beyond + fixed * GIB
         active = ran | (total < wanted)
         apart = np.where(active, np.log(wanted / total), 0.0)
         slopes = np.stack([GIB / total, peaks / total], axis=1) * active[:, None]
-        curve = slopes.T @ slopes / sigma**2
-        curve += np.diag([1 / FIXED_GIB**2, 1 / FRAGMENTATION**2])
-        pull = slopes.T @ apart / sigma**2
-        pull -= np.array([fixed / FIXED_GIB**2, (share - kept) / FRAGMENTATION**2])
+        curve = slopes.T @ slopes / own**2 + prior_curve
+        pull = slopes.T @ apart / own**2 - prior_curve @ np.array([fixed, share - kept])
         step = np.linalg.solve(curve, pull)
         fixed, share = fixed + float(step[0]), max(share + float(step[1]), 0.0)
         if np.abs(step).max() < 1e-6:
             break
-    left = np.log(wanted / ((1 + share) * peaks + beyond + fixed * GIB))[ran]
-    variance = (PRIOR_WEIGHT * sigma**2 + float((left**2).sum())) / (PRIOR_WEIGHT + len(left))
+    total = (1 + share) * peaks + beyond + fixed * GIB
+    left = np.log(wanted / total)[ran]
+    variance = (PRIOR_WEIGHT * own**2 + float((left**2).sum())) / (PRIOR_WEIGHT + len(left))
+    slopes = np.stack([GIB / total, peaks / total], axis=1)
+    unsure = np.einsum("ij,jk,ik->i", slopes, np.linalg.inv(curve), slopes).mean()
     return prior.model_copy(
         update={
             "memory_fixed_gib": prior.memory_fixed_gib + fixed,
             "memory_fragmentation": share,
-            "memory_sigma": max(float(np.sqrt(variance)), LEAST_SIGMA),
+            "memory_sigma": max(float(np.sqrt(variance + unsure)), LEAST_SIGMA),
         }
     )
 
