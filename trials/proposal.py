@@ -36,7 +36,7 @@ class Proposal(Frozen):
     predicted_seconds: float
     """Step time of what runs."""
     predicted_bytes: float
-    """GPU bytes of its worst rank."""
+    """Allocated peak of its worst rank."""
     origin: Literal["ranking", "sampler"] = "ranking"
     """From the calibrated ranking, or drawn by the sampler."""
     note: str = ""

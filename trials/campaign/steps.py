@@ -234,7 +234,7 @@ def _file(
             candidate=plan,
             proxy=proxy,
             predicted_seconds=float(found.step.seconds[0]),
-            predicted_bytes=float(found.memory.total_bytes[0]),
+            predicted_bytes=float(found.memory.allocated_bytes[0]),
             origin="sampler" if drawn else "ranking",
             note="" if proxy is None else _proxy_note(plan, proxy, resolved),
         ),

@@ -70,9 +70,12 @@ class Belief:
 
 
 def calibrated(resolved: Resolved, calibration: ClusterCalibration) -> Resolved:
-    """The request under the calibrated coefficients."""
-    shipped = Coefficients.default()
-    return replace(resolved, coefficients=calibration.apply(shipped))
+    """The request under the calibrated coefficients of time and memory."""
+    return replace(
+        resolved,
+        coefficients=calibration.apply(Coefficients.default()),
+        memory_coefficients=calibration.apply_memory(),
+    )
 
 
 def believe(
