@@ -10,6 +10,7 @@ the model may be blind.
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import optuna
@@ -19,6 +20,7 @@ from planner.request import Resolved
 from planner.rules import violations
 from planner.search.knobs import WholeSpace
 from planner.search.optimize import sampler
+from planner.space.fine import HELD, SOLVED
 from trials.campaign.ranking import BLAMED, objective_scores, trialable
 from trials.campaign.state import CampaignState, CampaignTrial
 from trials.campaign.surrogate import Belief, believe, calibrated
@@ -30,6 +32,8 @@ ASKS = 30
 LEAST_HOPE = -2.33
 """Deviations from the best plan below which a drawn one is not worth a trial: its chance of being
 better is 1 %."""
+FINE = (*HELD, *SOLVED, "recompute_layers", "first_stage_layers", "last_stage_layers")
+"""Knobs that the search solves for each plan."""
 GIB = 2**30
 
 
@@ -76,7 +80,7 @@ def proposals(
         if drawn is not None:
             yield drawn, True
     for plan in queue:
-        parameters = knobs.parameters(plan)
+        parameters = _parameters(knobs, plan)
         if parameters is not None:
             study.enqueue_trial(parameters, user_attrs={"source": "ranking"})
             knobs.suggest(study.ask())
@@ -122,9 +126,9 @@ def _tell(
     missing_gib: float,
     source: str,
 ) -> None:
-    parameters = knobs.parameters(plan)
+    parameters = _parameters(knobs, plan)
     if parameters is None:
-        return  # off the axes, such as some layers recomputed: no sampler draws it
+        return
     study.enqueue_trial(parameters, user_attrs={"source": source})
     trial = study.ask()
     knobs.suggest(trial)
@@ -135,6 +139,13 @@ def _tell(
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         trial.set_constraint("missing_gib", missing_gib)
     study.tell(trial, value)
+
+
+def _parameters(knobs: WholeSpace, plan: Plan) -> dict[str, Any] | None:
+    """What the sampler would draw for the plan; its fine knobs are solved for, not drawn, and are
+    left at their defaults. None for a plan off the axes even so."""
+    usual = Plan()
+    return knobs.parameters(plan.model_copy(update={name: getattr(usual, name) for name in FINE}))
 
 
 def _drawn(
