@@ -108,9 +108,12 @@ def small_space() -> tuple[Resolved, tuple[Case, ...]]:
     cases = []
     for row in range(len(table)):
         plan = table.plan(row)
-        if plan.world_size != resolved.cluster.gpus:
-            continue
-        knobs = f"tp {plan.tp} pp {plan.pp} dp {plan.dp} zero {plan.zero_stage}"
-        name = f"space {knobs} mb {plan.micro_batch} {plan.software.name.lower()}"
+        usual = Plan()
+        knobs = " ".join(
+            f"{name} {getattr(value, 'name', value)}"
+            for name, value in plan
+            if value != getattr(usual, name)
+        )
+        name = f"space {knobs}".replace("micro_batch", "mb").replace("zero_stage", "zero")
         cases.append(Case(name, resolved.model, resolved.training, plan))
     return resolved, tuple(cases)
