@@ -35,6 +35,8 @@ class SoftwareMemory(Frozen):
     gradient_bytes: GradientBytes
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
+    zero2_whole_gradient: bool = False
+    """ZeRO 2 holds a whole gradient by the end of the backward pass, and reduces it then."""
     apart_gradient_bytes: float = 0
     """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to at the end of
     the backward pass."""

@@ -47,7 +47,9 @@ def gradients(
     held = np.where(zero >= 2, part, np.where(permanent | many, grad, 0.0))
     held = np.where((zero >= 2) & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, grad) - held
-    at_step = held + growing
+    late = by_software(coefficients, table.software, lambda p: p.zero2_whole_gradient) > 0
+    growing = growing + np.where(late & (zero == 2), grad, 0.0)
+    at_step = np.where(zero >= 2, part, held + growing)
     kept = np.where(permanent, held, 0.0)
     buckets = by_software(coefficients, table.software, lambda p: p.replica_bucket_bytes)
     buckets = np.where(ranks > 1, buckets, 0.0)

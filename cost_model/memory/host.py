@@ -16,6 +16,10 @@ WEIGHT_BUFFERS = 5
 """Pinned swap buffers of NVMe offload (buffer_count of the exported config)."""
 
 
+LOADED_BYTES = 8.0
+"""An fp32 model and the fp32 weights it is filled from, of a load that is not sharded."""
+
+
 def pinned_bytes(n_bytes: Floats) -> Floats:
     """What the host takes to pin one tensor of n bytes: torch rounds up to a power of two."""
     fraction, exponent = np.frexp(n_bytes)
@@ -106,7 +110,8 @@ def host_bytes(
 
     offloaded: state bytes of one rank; checkpoints: activations of one rank on the host.
     At load every rank holds the whole model in the training precision, unless ZeRO-3 initialises
-    it sharded or the software builds its own part; at save one rank of the node holds that.
+    it sharded or the software builds its own part; at save one rank of the node holds that. Loaded
+    whole, a model is made in fp32, and filled from weights in fp32 (from_pretrained's default).
     """
     host = coefficients.host
     whole = float(element_bytes(training) * model.params)
@@ -116,5 +121,8 @@ def host_bytes(
     base = GIB * (host.process_gib * ranks_per_node + host.reserve_gib)
     steady = ranks_per_node * (offloaded + checkpoints)
     load = np.where(table.zero_stage == 3, whole, ranks_per_node * own)
+    quantized = training.lora is not None and training.lora.quantized_base
+    if training.whole_at_load and not quantized:
+        load = ranks_per_node * LOADED_BYTES * model.params
     save = np.where(table.zero_stage == 3, whole, own)
     return base + np.maximum(load, steady + save)

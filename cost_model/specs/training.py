@@ -54,6 +54,10 @@ class TrainingSpec(Frozen):
     stack: Stack | None = None
     """The framework that trains, where it holds other memory than the plan's software does of
     itself (memory.json, `stacks`)."""
+    whole_at_load: bool = False
+    """Every rank loads the whole model before it is sharded (from_pretrained outside zero.Init or
+    without efficient loading): weights and the file's in fp32 on the host, a 4-bit base on the GPU,
+    where it is quantised."""
     tokens: int | None = Field(default=None, ge=1, le=10**18)
     """Tokens to train on, for days and cost."""
     lora: Lora | None = None
