@@ -48,6 +48,9 @@ class Buffers:
     """Gathered bytes per parameter of the stage."""
     secondary: Floats | None
     """Bytes of hpZ's second copy per parameter of the stage (arXiv 2306.10209)."""
+    loaded: float | None
+    """Bytes of a frozen 16-bit equivalent on the GPU while the model is loaded, where every rank
+    loads it whole."""
     step_cap: Floats | None
     """Most bytes of optimizer transients: ZeRO-3 updates a sub-group at a time; else infinite."""
     element: int
@@ -113,6 +116,7 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
         at_loss=_some(np.where(kept, backward, 0.0)),
         spare=_some(np.where(spare, float(element), 0.0)),
         reaching=_some(np.where(reaching, float(element), 0.0)),
+        loaded=float(element) if quantized and training.whole_at_load else None,
         sent=_some(sent),
         sent_elements=bucket / element,
         live=_some(np.where(deepspeed3, live, 0.0)),
