@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -156,6 +156,8 @@ def _plain(
     needs_mpu = plan.sp * plan.cp > 1 or (plan.tp > 1 and own_tensor_parallel(plan.software))
     mpu = Mpu(mesh) if needs_mpu else None
     build = Build.of_plan(trial.model, trial.training, plan, built)
+    if built is not mesh:
+        build = replace(build, engine_tp=mesh.tp)
     module: nn.Module
     own = user_model_name()
     if own is not None:

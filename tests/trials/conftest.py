@@ -8,7 +8,7 @@ import pytest
 
 from cost_model.catalogue import cluster
 from cost_model.plans import Plan
-from cost_model.specs import ModelSpec, TrainingSpec
+from cost_model.specs import Lora, ModelSpec, TrainingSpec
 from planner.export import ds_config
 from tests.trials.models import decoder
 from trials.executors.local import LocalExecutor
@@ -31,6 +31,7 @@ def make_trial(
     precision: str = "fp32",
     seq_len: int = 32,
     global_batch: int = 4,
+    lora: Lora | None = None,
     trial: dict[str, Any] | None = None,
     **plan: Any,
 ) -> TrialFile:
@@ -44,6 +45,7 @@ def make_trial(
         global_batch=global_batch,
         precision=precision,  # type: ignore[arg-type]
         attention="sdpa",
+        lora=lora,
     )
     config = ds_config(model, cluster("dgx-a100-80g", 1), training, chosen)
     options = {"warmup_steps": 1, "steps": 2, "same_batch": True, "timeout_s": 120}

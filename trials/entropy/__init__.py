@@ -13,7 +13,7 @@ from trials.entropy.load import ExpertLoad, LoadTally, expert_load, mutual_infor
 if TYPE_CHECKING:
     from trials.entropy.cost import StepCost
     from trials.entropy.proxy import Point, Proxy
-    from trials.entropy.search import EntropyStudy, SearchSettings, search
+    from trials.entropy.study import EntropyStudy, SearchSettings, search
 
 __all__ = [
     "EntropyStudy",
@@ -33,21 +33,17 @@ __all__ = [
 ]
 
 _LATER = {
-    "EntropyStudy": "search",
+    "EntropyStudy": "study",
     "Point": "proxy",
     "Proxy": "proxy",
-    "SearchSettings": "search",
+    "SearchSettings": "study",
     "StepCost": "cost",
-    "search": "search",
+    "search": "study",
 }
 """What imports Optuna and the cost model, which a training loop does without."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        # Importing the module `search` makes it an attribute, which the function then replaces.
-        module = import_module(f"trials.entropy.{_LATER[name]}")
-        value = getattr(module, name)
-        globals()[name] = value
-        return value
+        return getattr(import_module(f"trials.entropy.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -85,7 +85,7 @@ class Proxy:
 
         language, build = self.language, Build(self.model, capacity_factor=point.capacity_factor)
         model = build_model(build, seed=seed)
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, fused=True)
         rules, draw = language.rules(), torch.Generator().manual_seed(seed)
         with RouterEntropy(point.weight, point.over).watching(model) as bonus:
             while True:

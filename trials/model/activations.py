@@ -21,6 +21,12 @@ def _quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+def _xielu(x: Tensor) -> Tensor:
+    """xIELU (arXiv 2411.13010) with its two trained slopes at their starting value of 0.8."""
+    negative = torch.expm1(x.clamp_max(-1e-6)) - x
+    return 0.8 * torch.where(x > 0, x * x, negative) + 0.5 * x
+
+
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "swish": functional.silu,
@@ -32,6 +38,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "relu2": _squared_relu,
     "tanh": torch.tanh,
+    "xielu": _xielu,
 }
 
 

@@ -9,9 +9,11 @@ from cost_model.specs import Attention
 from trials.model.build import Build
 from trials.model.kernels import attend
 from trials.model.lora import linear_column, linear_row
-from trials.model.norms import RmsNorm
-from trials.model.positions import Positions, rotate
-from trials.parallel.ring import ring_attention
+from trials.model.norms import RmsNorm, ShardedRmsNorm
+from trials.model.positions import Positions, alibi_slopes, rotate
+from trials.model.unsupported import UnsupportedModel
+from trials.parallel.ring import Mask, ring_attention
+from trials.parallel.tensor import mark_sequence_parallel
 from trials.parallel.ulysses import gather_heads, scatter_heads
 
 
@@ -35,15 +37,17 @@ class AttentionCore(nn.Module):
 
     def _local(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         build, spec = self.build, self.spec
+        alibi = build.model.position == "alibi"
+        own = q.shape[1]
+        tp, sp = build.heads_axis, build.mesh.sp
+        ranks, first = tp.size * sp.size, (tp.rank * sp.size + sp.rank) * own
         if build.mesh.cp.size > 1:
-            return ring_attention(q, k, v, build.mesh.cp, causal=spec.causal)
+            slopes = tuple(alibi_slopes(own * ranks)[first : first + own]) if alibi else ()
+            return ring_attention(q, k, v, build.mesh.cp, Mask(spec.causal, spec.window, slopes))
         bias = None
         flash = build.attention not in ("eager", "fused_softmax") and q.device.type == "gpu"
-        if build.model.position == "alibi" and not flash:
-            ranks = build.mesh.tp.size * build.mesh.sp.size
-            place = build.mesh.tp.rank * build.mesh.sp.size + build.mesh.sp.rank
-            own = q.shape[1]
-            bias = self.positions.alibi(q, q.shape[2], own, place * own, own * ranks)
+        if alibi and not flash:
+            bias = self.positions.alibi(q, q.shape[2], own, first, own * ranks)
         return attend(
             build.attention,
             q,
@@ -77,10 +81,15 @@ class SelfAttention(nn.Module):
         self.qk_norm = qk_norm
         if qk_norm == "head":
             self.q_norm, self.k_norm = RmsNorm(width), RmsNorm(width)
+            if build.mesh.tp.size > 1:  # each rank norms its own heads with the same weights
+                _mark_partial(self.q_norm, self.k_norm)
         elif qk_norm == "full":
-            tp = build.mesh.tp.size
-            self.q_norm = RmsNorm(heads * width // tp)
-            self.k_norm = RmsNorm(kv * width // tp)
+            if build.engine_tp.size > 1:
+                raise UnsupportedModel(
+                    f"AutoTP does not cut the norms over all heads of {build.model.architecture}"
+                )
+            self.q_norm = ShardedRmsNorm(heads * width, build.mesh.tp)
+            self.k_norm = ShardedRmsNorm(kv * width, build.mesh.tp)
         self.core = AttentionCore(build, spec, positions)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,6 +106,13 @@ class SelfAttention(nn.Module):
             q, k = rotate_both(self.build, self.positions, q, k, self.spec.head_dim)
         out = self.core(q, k, v)
         return self.o_proj(out.transpose(1, 2).flatten(2))
+
+
+def _mark_partial(*modules: nn.Module) -> None:
+    """Whole parameters of which each tensor-parallel rank sees but a part of what they act on."""
+    for module in modules:
+        for parameter in module.parameters():
+            mark_sequence_parallel(parameter)
 
 
 def sequence_offset(build: Build, length: int) -> int:
@@ -142,6 +158,12 @@ class LatentSelfAttention(nn.Module):
             hidden, lat.kv_lora_rank + lat.rope_head_dim, bias=spec.qkv_bias
         )
         self.kv_a_layernorm = RmsNorm(lat.kv_lora_rank)
+        if build.shards_sequence:
+            _mark_partial(
+                self.kv_a_proj_with_mqa,
+                self.kv_a_layernorm,
+                *([] if lat.q_lora_rank is None else [self.q_a_proj, self.q_a_layernorm]),
+            )
         up = lat.nope_head_dim + spec.value_head_dim
         self.kv_b_proj = linear_column(build, "attention", lat.kv_lora_rank, heads * up, False, up)
         self.o_proj = linear_row(

@@ -107,8 +107,20 @@ def layer_layout(build: Build, spec: Layer) -> Layout:
         elif sharded and sharded == (a.heads + a.kv_heads) * a.head_dim:
             qk_norm, sharded = "full", 0
     if rest < 0 or sharded < 0:
-        raise UnsupportedModel("the layer has fewer parameters than its matrices need")
-    return Layout(spec.norms, vectors, qk_norm, rest + sharded)
+        raise UnsupportedModel(
+            f"a layer of {build.model.architecture} has {-min(rest, 0) - min(sharded, 0)} "
+            "parameters fewer than its matrices and norms need: layers that share weights, or of "
+            "another make, are not built in trials"
+        )
+    beyond = spec.norms - norms_built(spec.norms)
+    return Layout(spec.norms, vectors, qk_norm, rest + sharded + beyond * vectors * hidden)
+
+
+def norms_built(norms: int) -> int:
+    """Of so many norms over the hidden size: before each sub-layer, and after each (Gemma 2)."""
+    if norms > 3:
+        return 4
+    return min(norms, 2)
 
 
 def _replicated_matrices(hidden: int, spec: Layer) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from cost_model.plans import Plan, Recompute, Software
 from cost_model.specs import AttentionKernel, Lora, ModelSpec, TrainingSpec
-from trials.parallel.mesh import Mesh
+from trials.parallel.mesh import Axis, Mesh
 
 if TYPE_CHECKING:
     from trials.model.transformer import Transformer
@@ -31,6 +31,13 @@ class Build:
     capacity_factor: float = 0.0
     """Tokens an expert takes over its fair share; 0 is dropless."""
     lora: Lora | None = None
+    engine_tp: Axis = field(default_factory=Axis)
+    """Ranks over which DeepSpeed's engine cuts the whole model afterwards (AutoTP)."""
+
+    @property
+    def heads_axis(self) -> Axis:
+        """Ranks that hold different heads, whoever cut them; before Ulysses trades heads."""
+        return self.engine_tp if self.engine_tp.size > 1 else self.mesh.tp
 
     @property
     def shards_sequence(self) -> bool:
@@ -77,9 +84,16 @@ def build_model(build: Build, *, seed: int | None = None) -> "Transformer":
     uninitialised. Raises UnsupportedModel for a geometry that is not built here.
     """
     from trials.model.init import initialise
-    from trials.model.transformer import Transformer
+    from trials.model.transformer import Transformer, parameter_count
+    from trials.model.unsupported import UnsupportedModel
 
     model = Transformer(build)
+    whole = build.mesh.tp.size == build.ep == 1 and build.lora is None
+    if whole and (count := parameter_count(model)) != build.model.params:
+        raise UnsupportedModel(
+            f"{build.model.architecture} has {build.model.params} parameters, what trials build of "
+            f"it {count}: part of its structure is not built"
+        )
     if seed is not None:
         initialise(model, seed)
     return model

@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from trials.model.build import Build
 from trials.model.norms import norm
+from trials.model.unsupported import UnsupportedModel
 from trials.parallel.tensor import copy_to, gather_sequence, mark_sharded
 from trials.parallel.vocab import padded_vocab, vocab_parallel_cross_entropy
 
@@ -27,6 +28,11 @@ class Head(nn.Module):
         rest = model.head_params
         own = 0 if model.tied_embeddings else model.hidden * model.vocab
         rest -= own
+        if rest < 0:
+            raise UnsupportedModel(
+                f"the head of {model.architecture} has no matrix from the hidden size to the "
+                "vocabulary; trials train language models"
+            )
         vectors = 2 if model.norm == "layernorm" and rest >= 2 * model.hidden else 1
         vectors = vectors if rest >= model.hidden else 0
         self.norm = norm(build, model.hidden, vectors) if vectors else None

@@ -61,6 +61,14 @@ def _with_adapter(build: Build, part: Part, base: nn.Module, n_in: int, n_out: i
     return inner if lora is None else LoraLinear(inner, n_in, n_out, lora.rank)
 
 
+def freeze_base(module: nn.Module, build: Build) -> None:
+    """Under LoRA only adapters are trained: everything else needs no gradient."""
+    if build.lora is None:
+        return
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(".lora_a." in name or ".lora_b." in name)
+
+
 class LoraLinear(nn.Module):
     """base(x) + B A x with a frozen base; B starts at zero, so training starts at the base."""
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trials.model.build import Build
-from trials.parallel.tensor import mark_sequence_parallel
+from trials.parallel.mesh import Axis
+from trials.parallel.tensor import copy_to, mark_sequence_parallel, mark_sharded, reduce_from
 
 EPSILON = 1e-6
 
@@ -24,6 +25,27 @@ class RmsNorm(nn.Module):
         wide = x.float()
         scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPSILON)
         return self.weight * (wide * scale).to(x.dtype)
+
+
+class ShardedRmsNorm(RmsNorm):
+    """RMS norm over a width cut over the tensor-parallel ranks: the mean square is that of all.
+
+    A mean over this rank's part alone would be another model.
+    """
+
+    def __init__(self, width: int, axis: Axis):
+        super().__init__(width // axis.size)
+        self.axis, self.whole = axis, width
+        if axis.size > 1:
+            mark_sharded(self.weight, axis, 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., width / tp]."""
+        if self.axis.size == 1:
+            return super().forward(x)
+        wide = x.float()
+        square = copy_to(reduce_from(wide.pow(2).sum(-1, keepdim=True), self.axis), self.axis)
+        return self.weight * (wide * torch.rsqrt(square / self.whole + EPSILON)).to(x.dtype)
 
 
 class _FusedRms(torch.autograd.Function):
@@ -86,24 +108,27 @@ class LayerNorm(nn.Module):
 
 
 class BareNorm(nn.Module):
-    """Layer norm without parameters (OLMo)."""
+    """A norm without parameters: layer norm (OLMo), or RMS norm (nanochat)."""
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, *, rms: bool):
         super().__init__()
-        self.width = width
+        self.width, self.rms = width, rms
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., width]."""
+        if self.rms:
+            return functional.rms_norm(x, (self.width,), None, EPSILON)
         return functional.layer_norm(x, (self.width,), None, None, 1e-5)
 
 
 def norm(build: Build, width: int, vectors: int | None = None) -> nn.Module:
     """The model's norm; `vectors` is how many vectors of `width` it has (0, 1 or 2)."""
     made: nn.Module
-    if build.model.norm == "rmsnorm":
+    rms = build.model.norm == "rmsnorm"
+    if vectors == 0:
+        made = BareNorm(width, rms=rms)
+    elif rms:
         made = FusedRmsNorm(width) if build.fused_norm else RmsNorm(width)
-    elif vectors == 0:
-        made = BareNorm(width)
     else:
         made = LayerNorm(width, bias=vectors != 1)
     if build.shards_sequence:

@@ -9,7 +9,9 @@ from trials.model.build import Build
 from trials.model.embedding import Embedding
 from trials.model.head import Head
 from trials.model.init import initialise
+from trials.model.lora import freeze_base
 from trials.model.positions import Positions
+from trials.parallel.tensor import sum_sequence_parallel_grads
 
 
 class EmbeddingLayer(nn.Module):
@@ -18,6 +20,7 @@ class EmbeddingLayer(nn.Module):
     def __init__(self, build: Build, seed: int | None):
         super().__init__()
         self.embedding = Embedding(build)
+        freeze_base(self, build)
         if seed is not None:
             initialise(self, seed, build.mesh.tp)
 
@@ -33,6 +36,7 @@ class BlockLayer(nn.Module):
         super().__init__()
         kind = build.model.kinds[build.model.layer_pattern[index]]
         self.block = Block(build, kind, positions)
+        freeze_base(self, build)
         if seed is not None:
             initialise(self.block, seed, build.mesh.tp, prefix=f"layers.{index}.")
 
@@ -64,6 +68,7 @@ class HeadLayer(nn.Module):
         tied = build.model.tied_embeddings
         self.head = Head(build, own_table=not tied)
         last.head = self.head
+        freeze_base(self, build)
         if seed is not None:
             initialise(self, seed, build.mesh.tp)
 
@@ -99,10 +104,12 @@ def pipeline_module(build: Build, topology: Any, *, seed: int | None) -> nn.Modu
     from deepspeed.pipe import PipelineModule
 
     last = Last(build)
-    return PipelineModule(
+    module = PipelineModule(
         layers=pipeline_layers(build, last, seed),
         loss_fn=last.loss,
         topology=topology,
         partition_method="type:BlockLayer",
         checkpointable_layers=["BlockLayer"],
     )
+    sum_sequence_parallel_grads(module, build.mesh.tp)
+    return module

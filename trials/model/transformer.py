@@ -6,6 +6,7 @@ from trials.model.block import Block
 from trials.model.build import Build
 from trials.model.embedding import Embedding
 from trials.model.head import Head
+from trials.model.lora import freeze_base
 from trials.model.positions import Positions
 from trials.model.recompute import run_layers
 from trials.model.unsupported import UnsupportedModel
@@ -27,8 +28,7 @@ class Transformer(nn.Module):
             Block(build, model.kinds[kind], self.positions) for kind in model.layer_pattern
         )
         self.head = Head(build, own_table=not model.tied_embeddings)
-        if build.lora is not None:
-            freeze_base(self)
+        freeze_base(self, build)
         sum_sequence_parallel_grads(self, build.mesh.tp)
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
@@ -38,12 +38,6 @@ class Transformer(nn.Module):
         table = self.embedding.table if self.build.model.tied_embeddings else None
         loss: Tensor = self.head(x, labels, table)
         return loss
-
-
-def freeze_base(model: nn.Module) -> None:
-    """Only adapters are trained: everything else needs no gradient."""
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(".lora_a." in name or ".lora_b." in name)
 
 
 def parameter_count(model: nn.Module) -> int:

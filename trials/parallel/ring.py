@@ -4,6 +4,7 @@ Each rank holds a shard of the sequence; partial results are merged by their log
 (arXiv 2310.01889, section 3; the merge is that of arXiv 2205.14135, section 3.1).
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,11 +34,32 @@ def _sees(rank: int, source: int, causal: bool) -> str:
     return "diagonal" if source == rank else "none"
 
 
-def _scores(q: Tensor, k: Tensor, seen: str) -> Tensor:
+@dataclass(frozen=True)
+class Mask:
+    """What a query sees of the whole sequence."""
+
+    causal: bool = True
+    window: int | None = None
+    """Tokens back, itself included; None sees all."""
+    slopes: tuple[float, ...] = ()
+    """Of ALiBi, by head of this rank; empty has none."""
+
+
+def _scores(q: Tensor, k: Tensor, seen: str, mask: Mask, ahead: int) -> Tensor:
+    """Scores of a block; ahead: tokens from the first key to the first query."""
     scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
     if seen == "diagonal":
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(hidden, float("-inf"))
+    if mask.window is None and not mask.slopes:
+        return scores
+    place = torch.arange(q.shape[2], device=q.device)[:, None] + ahead
+    back = place - torch.arange(k.shape[2], device=q.device)[None, :]
+    if mask.window is not None:
+        scores = scores.masked_fill(back >= mask.window, float("-inf"))
+    if mask.slopes:
+        slopes = torch.tensor(mask.slopes, device=q.device)
+        scores = scores - slopes[:, None, None] * back
     return scores
 
 
@@ -53,18 +75,21 @@ class _Ring(torch.autograd.Function):
     """Blocks of scores exist one at a time; the backward pass goes around once more."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, axis: Axis, causal: bool) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, axis: Axis, mask: Mask) -> Tensor:
         heads = q.shape[1]
         total = q.new_zeros((*q.shape[:-1], v.shape[-1]), dtype=torch.float32)
         norm = q.new_full(q.shape[:-1], float("-inf"), dtype=torch.float32)
         key, value = k.contiguous(), v.contiguous()
         for step in range(axis.size):
             source = (axis.rank - step) % axis.size
-            seen = _sees(axis.rank, source, causal)
+            seen = _sees(axis.rank, source, mask.causal)
             if seen != "none":
-                scores = _scores(q, _grouped(key, heads), seen)
+                ahead = (axis.rank - source) * q.shape[2]
+                scores = _scores(q, _grouped(key, heads), seen, mask, ahead)
                 here = scores.logsumexp(-1)
-                out = (scores - here.unsqueeze(-1)).exp().to(q.dtype) @ _grouped(value, heads)
+                # A row of which the window hides the whole block has no sum; its shares are 0.
+                level = here.masked_fill(here.isneginf(), 0.0)
+                out = (scores - level.unsqueeze(-1)).exp().to(q.dtype) @ _grouped(value, heads)
                 both = torch.logaddexp(norm, here)
                 old, new = (norm - both).exp(), (here - both).exp()
                 total = total * old.unsqueeze(-1) + out.float() * new.unsqueeze(-1)
@@ -73,7 +98,7 @@ class _Ring(torch.autograd.Function):
                 key, value = _pass_on((key, value), axis)
         result = total.to(q.dtype)
         ctx.save_for_backward(q, k, v, result, norm)
-        ctx.axis, ctx.causal = axis, causal
+        ctx.axis, ctx.mask = axis, mask
         return result
 
     @staticmethod
@@ -90,10 +115,12 @@ class _Ring(torch.autograd.Function):
         grad_v = torch.zeros_like(value, dtype=torch.float32)
         for step in range(axis.size):
             source = (axis.rank - step) % axis.size
-            seen = _sees(axis.rank, source, ctx.causal)
+            seen = _sees(axis.rank, source, ctx.mask.causal)
             if seen != "none":
                 wide_k, wide_v = _grouped(key, heads), _grouped(value, heads)
-                shares = (_scores(q, wide_k, seen) - norm.unsqueeze(-1)).exp()
+                ahead = (axis.rank - source) * q.shape[2]
+                scores = _scores(q, wide_k, seen, ctx.mask, ahead)
+                shares = (scores - norm.unsqueeze(-1)).exp()
                 grad_v += _ungrouped(shares.transpose(-1, -2) @ grad.float(), kv_heads)
                 inner = grad.float() @ wide_v.float().transpose(-1, -2)
                 grad_scores = shares * (inner - delta) * scale
@@ -133,10 +160,10 @@ class _RingOfShape(torch.autograd.Function):
         return grads
 
 
-def ring_attention(q: Tensor, k: Tensor, v: Tensor, axis: Axis, *, causal: bool) -> Tensor:
+def ring_attention(q: Tensor, k: Tensor, v: Tensor, axis: Axis, mask: Mask) -> Tensor:
     """Attention over the whole sequence of which each rank holds a shard [b, heads, s / cp, d]."""
     if q.device.type == "gpu":  # the fake device of dry runs
         shaped: Tensor = _RingOfShape.apply(q, k, v)
         return shaped
-    out: Tensor = _Ring.apply(q, k, v, axis, causal)
+    out: Tensor = _Ring.apply(q, k, v, axis, mask)
     return out

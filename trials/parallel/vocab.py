@@ -42,10 +42,12 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, axis: Axis, first: int) -> Tensor:
-        logits = logits.float()
-        top = logits.max(dim=-1).values
+        wide = logits.float()
+        top = wide.max(dim=-1).values
         dist.all_reduce(top, op=dist.ReduceOp.MAX, group=axis.group)
-        logits = logits - top.unsqueeze(-1)
+        # The fp32 copy is ours to change; logits that were fp32 already are not.
+        highest = top.unsqueeze(-1)
+        logits = wide - highest if wide is logits else wide.sub_(highest)
         local = labels - first
         outside = (local < 0) | (local >= logits.shape[-1])
         local = local.masked_fill(outside, 0)
