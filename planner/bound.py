@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost_model.plans import Bools, PlanTable, Recompute, Software
+from cost_model.plans import Bools, Ints, PlanTable, Recompute, Software
 from planner.request.request import Resolved
-from planner.rows import take
+from planner.rows import join
 from planner.rules import World
 from planner.scoring import BLOCK, accepted
 from planner.space import Bound
@@ -50,26 +50,28 @@ def frugal_bound(resolved: Resolved) -> Bound:
     """Refuses layouts of which not even the most frugal refinement fits."""
     fine = FineKnobs(resolved.search)
 
+    def variants(table: PlanTable) -> Iterator[tuple[PlanTable, Ints]]:
+        """Every frugal variant and whose it is; last those with less of the optimizer on a host
+        that may have no room for all of it."""
+        tight = fine.at_rung(table, TIGHT)
+        for variant, where in frugal_variants(resolved.world, tight):
+            rows = np.flatnonzero(where)
+            yield variant.take(rows), rows
+            partly = rows[fine.has_ratio(tight)[rows]]
+            shares = replace(
+                variant.take(np.repeat(partly, len(RATIOS))),
+                offload_ratio=np.tile(RATIOS, len(partly)),
+            )
+            yield shares, np.repeat(partly, len(RATIOS))
+
     def possible(table: PlanTable) -> Bools:
         fits = np.zeros(len(table), np.bool_)
-        for variant, where in frugal_variants(resolved.world, fine.at_rung(table, TIGHT)):
-            open_rows = np.flatnonzero(~fits & where)
-            for start in range(0, len(open_rows), BLOCK):
-                rows = open_rows[start : start + BLOCK]
-                part = take(variant, rows)
-                fits[rows] = accepted(resolved, part)
-                fits[rows[~fits[rows]]] = _rescued(resolved, part.take(~fits[rows]))
+        parts, owners = zip(*variants(table), strict=True)
+        every, owner = join(parts), np.concatenate(owners)
+        for start in range(0, len(every), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(every)))
+            rows = rows[~fits[owner[rows]]]
+            fits[owner[rows[accepted(resolved, every.take(rows))]]] = True
         return fits
 
     return possible
-
-
-def _rescued(resolved: Resolved, table: PlanTable) -> Bools:
-    """Whether less of the optimizer on the host makes a plan fit [plans]."""
-    partly = np.flatnonzero(FineKnobs(resolved.search).has_ratio(table))
-    fits = np.zeros(len(table), np.bool_)
-    if len(partly):
-        every = table.take(np.repeat(partly, len(RATIOS)))
-        every = replace(every, offload_ratio=np.tile(RATIOS, len(partly)))
-        fits[partly] = accepted(resolved, every).reshape(len(partly), -1).any(axis=1)
-    return fits

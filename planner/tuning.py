@@ -41,23 +41,30 @@ def fitting(resolved: Resolved, table: PlanTable) -> Fitting:
     """The plans that fit: with DeepSpeed's own buckets, else with the smallest, else also with a
     part of the optimizer on the GPU where the host has no room for all of it."""
     world, search = resolved.world, resolved.search
-    scores = held(world, table)
-    roomy = acceptable(world, search, scores)
+    narrow = np.zeros(0, np.int64)
+    if len(table) <= FEW:
+        narrow = np.flatnonzero(FineKnobs(search).has_rungs(table))
+    tight = FineKnobs(search).at_rung(table.take(narrow), TIGHT)
+    scores = held(world, join([table, tight]))
+    roomy = acceptable(world, search, take(scores, slice(0, len(table))))
     rows = np.flatnonzero(roomy)
-    rescued, more = _rescued(resolved, table.take(np.flatnonzero(~roomy)))
+    if len(table) <= FEW:
+        behind = len(table) + np.flatnonzero(~roomy[narrow])
+        tight, known = tight.take(behind - len(table)), take(scores, behind)
+    else:
+        tight = table.take(np.flatnonzero(~roomy & FineKnobs(search).has_rungs(table)))
+        tight = FineKnobs(search).at_rung(tight, TIGHT)
+        known = held(world, tight)
+    rescued, more = _rescued(resolved, tight, known)
     kept, known = join([table.take(rows), rescued]), join([take(scores, rows), more])
     known, least = timed(world, kept, known)
     return Fitting(kept, known, least, np.arange(len(kept)) < len(rows))
 
 
-def _rescued(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Scores]:
+def _rescued(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
+    """Those of plans at the tightest rung that fit, whole or with some of the optimizer kept."""
     world, search = resolved.world, resolved.search
     fine = FineKnobs(search)
-    table = table.take(np.flatnonzero(fine.has_rungs(table) | fine.has_ratio(table)))
-    if not len(table):
-        return table, sure(0)
-    table = fine.at_rung(table, TIGHT)
-    scores = held(world, table)
     fits = acceptable(world, search, scores)
     rows = np.flatnonzero(fits)
     kept, known = table.take(rows), take(scores, rows)
@@ -109,24 +116,29 @@ def tuned(resolved: Resolved, found: Fitting) -> tuple[PlanTable, Scores]:
     first = np.flatnonzero(three & found.roomy & ~narrow & fine.has_ratio(table))
     settled = _put(settled, first, table.take(first))
     scores = _put(scores, first, take(found.scores, first))
-    return _widened(resolved, settled, scores, np.flatnonzero(narrow))
+    rows = np.flatnonzero(narrow)
+    wide, known = _widened(resolved, settled.take(rows), take(scores, rows))
+    return _put(settled, rows, wide), _put(scores, rows, known)
 
 
-def _widened(
-    resolved: Resolved, table: PlanTable, scores: Scores, rows: Ints
-) -> tuple[PlanTable, Scores]:
-    """The given plans of ZeRO 3, which fit at the tightest rung, at the roomiest one that fits."""
-    if not len(rows):
+def _widened(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
+    """Plans of known step time; those of ZeRO 3, which fit at the tightest rung, at the roomiest
+    one that fits; and their scores."""
+    if not len(table):
         return table, scores
     world, fine = resolved.world, FineKnobs(resolved.search)
-    every, number = _variants(table.take(rows), TIGHT)
-    every = fine.at_rung(every, number)
-    wide = held(world, every)
-    fits = acceptable(world, resolved.search, wide).reshape(len(rows), TIGHT)
-    some = np.flatnonzero(fits.any(axis=1))
-    picked = some * TIGHT + fits[some].argmax(axis=1)
-    known = replace(take(wide, picked), seconds=scores.seconds[rows[some]])
-    return _put(table, rows[some], every.take(picked)), _put(scores, rows[some], known)
+    counts = np.where((table.zero_stage == 3) & fine.has_rungs(table), RUNGS, 1)
+    owner = np.repeat(np.arange(len(table)), counts)
+    number = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    every = table.take(owner)
+    at = np.where(counts[owner] > 1, number, 0)
+    moved = fine.at_rung(every, at)
+    every = _put(every, np.flatnonzero(counts[owner] > 1), moved.take(counts[owner] > 1))
+    sizes = held(world, every)
+    fits = acceptable(world, resolved.search, sizes)
+    best = _fastest_of(owner, number, np.where(fits | (number == counts[owner] - 1), 0.0, np.inf))
+    known = replace(take(sizes, best), seconds=scores.seconds)
+    return every.take(best), known
 
 
 def recomputed(
@@ -161,9 +173,7 @@ def recomputed(
     if worst_key is not None:
         best = np.flatnonzero(keys(search, chosen, scores)[0] <= worst_key)
         chosen, scores = chosen.take(best), take(scores, best)
-    scores = replace(held(world, chosen), seconds=scores.seconds)
-    narrow = (chosen.zero_stage == 3) & FineKnobs(search).has_rungs(chosen)
-    return punctual(resolved, *_widened(resolved, chosen, scores, np.flatnonzero(narrow)))
+    return punctual(resolved, *_widened(resolved, chosen, scores))
 
 
 def _fewest(resolved: Resolved, table: PlanTable) -> Ints:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 
 from planner.candidate import GIB, Candidate, Difference, Explanation
 
@@ -70,9 +71,17 @@ def difference(candidate: Candidate, other: Candidate) -> Difference:
 
 def changed_knobs(candidate: Candidate, other: Candidate) -> dict[str, tuple[object, object]]:
     """Columns in which two plans differ: (the candidate's value, the other's)."""
-    mine = candidate.plan.model_dump(mode="json")
-    theirs = other.plan.model_dump(mode="json")
-    return {name: (mine[name], theirs[name]) for name in mine if mine[name] != theirs[name]}
+    mine, theirs = vars(candidate.plan), vars(other.plan)
+    return {
+        name: (_plain(value), _plain(theirs[name]))
+        for name, value in mine.items()
+        if value != theirs[name]
+    }
+
+
+def _plain(value: object) -> object:
+    """As JSON has it."""
+    return value.name.lower() if isinstance(value, Enum) else value
 
 
 def _terms(found: Difference, seconds: float) -> str:

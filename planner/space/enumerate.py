@@ -65,7 +65,13 @@ class _Growing:
         }
         open_ = (set(spec.values) | set(DERIVED)) - set(spec.fixed)
         self.known = {f.name for f in fields(PlanTable)} - open_
-        self.pending = list(rules)
+        # each rule waits for the columns that it reads, by name
+        self.waiting = {one.name: set(one.reads) - self.known for one in rules}
+        self.readers: dict[str, list[Rule]] = {name: [] for name in open_ - {SPLIT}}
+        for one in rules:
+            for name in self.waiting[one.name]:
+                self.readers[name].append(one)
+        self.ready = [one for one in rules if not self.waiting[one.name]]
 
     def table(self) -> PlanTable:
         """The rows so far; columns not reached yet hold their neutral values, unmaterialised."""
@@ -97,12 +103,13 @@ class _Growing:
             return
         count = len(values)
         typed = values.astype(_dtype(name))
-        columns = dict(self.columns)
-        if count != 1:
-            columns = {n: np.repeat(column, count) for n, column in columns.items()}
-        columns[name] = np.tile(typed, self.length)
-        self._change(columns, self.length * count)
-        self.known.add(name)
+        if count != 1 or typed[0] != _NEUTRAL[name][0]:  # a neutral column need not be there
+            columns = dict(self.columns)
+            if count != 1:
+                columns = {n: np.repeat(column, count) for n, column in columns.items()}
+            columns[name] = np.tile(typed, self.length)
+            self._change(columns, self.length * count)
+        self._know(name)
         self._derive()
         self._apply_rules()
 
@@ -118,7 +125,7 @@ class _Growing:
             columns |= {n: c[kept] for n, c in zip(STAGE_LAYERS, layers, strict=True)}
             self._change(columns, len(kept))
         for name in STAGE_LAYERS:
-            self.known.add(name)
+            self._know(name)
             limit = self.spec.bounds.get(name)
             if limit is not None:
                 self.keep(limit.mask(getattr(self.table(), name)))
@@ -131,21 +138,28 @@ class _Growing:
             world_size = self.table().world_size
             self._set("nodes", -(-world_size // per_node))
         if "grad_accum" not in self.known and {"dp", "micro_batch"} <= self.known:
-            unit = self.columns["dp"] * self.columns["micro_batch"]
+            unit = self.table().dp * self.table().micro_batch
             self._set("grad_accum", np.maximum(1, self.world.training.global_batch // unit))
 
     def _set(self, name: str, column: Ints) -> None:
         self._change(self.columns | {name: column}, self.length)
-        self.known.add(name)
+        self._know(name)
         limit = self.spec.bounds.get(name)
         if limit is not None:
             self.keep(limit.mask(column))
 
+    def _know(self, name: str) -> None:
+        """A column has its values: the rules that waited for it alone are ready."""
+        self.known.add(name)
+        for one in self.readers.pop(name, ()):
+            self.waiting[one.name].discard(name)
+            if not self.waiting[one.name]:
+                self.ready.append(one)
+
     def _apply_rules(self) -> None:
-        ready = [r for r in self.pending if self.known.issuperset(r.reads)]
-        self.pending = [r for r in self.pending if not self.known.issuperset(r.reads)]
-        if ready:
-            self.keep(legal(self.world, self.table(), tuple(ready)))
+        if self.ready:
+            ready, self.ready = tuple(self.ready), []
+            self.keep(legal(self.world, self.table(), ready))
 
 
 def _layouts(world: World, spec: Axes, rules: tuple[Rule, ...]) -> _Growing:
@@ -162,7 +176,7 @@ def _refined(growing: _Growing, possible: Bools) -> Block:
     growing.keep(possible)
     for name in ACTIVATIONS:
         growing.cross(name, growing.spec.values[name])
-    assert not growing.pending, [r.name for r in growing.pending]
+    assert not growing.readers, growing.readers
     return Block(growing.table(), growing.spec.combinations, bounded)
 
 
