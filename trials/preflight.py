@@ -1,6 +1,7 @@
 """What is looked at before anything is launched. No torch here."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from cost_model.plans import Plan, Software
 from trials.trial_file import VERSION, TrialFile
@@ -39,6 +40,13 @@ def _option_refusal(trial: TrialFile) -> str | None:
     if adapt is not None and not adapt.smallest <= trial.plan.micro_batch <= adapt.largest:
         return f"micro_batch {trial.plan.micro_batch} is outside {adapt.smallest}-{adapt.largest}"
     return None
+
+
+def check_same(folder: Path, trial: TrialFile) -> None:
+    """Raises Refused where the trial's folder holds another trial: its result is another's."""
+    path = folder / "trial.json"
+    if path.exists() and TrialFile.model_validate_json(path.read_text("utf-8")) != trial:
+        raise Refused(f"another trial has run under the id {trial.trial_id}; take a new one")
 
 
 def missing_libraries() -> list[str]:

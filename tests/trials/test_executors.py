@@ -61,6 +61,8 @@ def test_a_trial_runs_once_however_often_it_is_submitted(executor: Executor) -> 
     assert len(result.ranks) == 2
     assert result.step_seconds is not None
     assert executor.result(trial.trial_id) == result
+    with pytest.raises(Refused, match="another trial has run under the id"):
+        executor.submit(trial.model_copy(update={"steps": 3}))
 
 
 @pytest.mark.slow
@@ -69,8 +71,7 @@ def test_a_cancelled_trial_ends_with_a_result_that_says_so(executor: Executor) -
     executor.submit(trial)
     until = time.monotonic() + 60
     while executor.state(trial.trial_id) is not State.RUNNING and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.5)
+        time.sleep(0.01)
     executor.cancel(trial.trial_id)
     assert finish(executor, trial.trial_id).outcome.kind == "cancelled"
 

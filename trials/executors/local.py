@@ -11,13 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from trials.executors.collect import collect
 from trials.executors.protocol import State, folder_of
-from trials.preflight import check
+from trials.outcome import Outcome
+from trials.preflight import check, check_same
 from trials.result import TrialResult, read_result, result_path
 from trials.trial_file import TrialFile, write_trial
 
 START_S = 300.0
 """How long the pool may take for its imports, on a busy machine; one that died is seen at once."""
+
+CANCEL_S = 20.0
+"""How long a supervisor may take to end its ranks and to write the result."""
 
 
 class LocalExecutor:
@@ -29,6 +34,7 @@ class LocalExecutor:
         self.root = root
         self._ranks = ranks or os.cpu_count() or 1
         self.warm = warm
+        self._closing = False
         root.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -45,6 +51,7 @@ class LocalExecutor:
         self.check(trial)
         folder = folder_of(self.root, trial.trial_id)
         with self._locked():
+            check_same(folder, trial)
             if self.state(trial.trial_id) is not State.UNKNOWN:
                 return
             write_trial(folder, trial)
@@ -72,11 +79,16 @@ class LocalExecutor:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        limit = time.monotonic() + 5
+        limit = time.monotonic() + CANCEL_S
         while time.monotonic() < limit and self.state(trial_id) is State.RUNNING:
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
+        if not result_path(folder).exists():
+            # It was hit before it could listen, or was too slow: its result is written for it.
+            trial = TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+            ended_by = Outcome(kind="cancelled", message="cancelled on request")
+            collect(folder, trial, {}, wall_seconds=0.0, ended_by=ended_by)
 
     def logs(self, trial_id: str) -> str:
         """The ranks' outputs, one after the other."""
@@ -91,7 +103,8 @@ class LocalExecutor:
         return read_result(folder_of(self.root, trial_id))
 
     def close(self) -> None:
-        """Ends the pool; trials that run go on."""
+        """Ends the pool, also one that is still starting; trials that run go on."""
+        self._closing = True
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as s:
             s.connect(str(self._socket))
             s.sendall(b"stop")
@@ -123,6 +136,10 @@ class LocalExecutor:
                 break
             except OSError:
                 s.close()
+            if self._closing:
+                if started is not None:
+                    started.kill()
+                raise RuntimeError("the executor is being closed")
             if started is None:
                 self._socket.unlink(missing_ok=True)
                 started = self._start_pool()

@@ -17,7 +17,7 @@ from pathlib import Path
 from trials.executors.collect import collect
 from trials.executors.protocol import State, folder_of
 from trials.outcome import Outcome
-from trials.preflight import Refused, check
+from trials.preflight import Refused, check, check_same
 from trials.result import TrialResult, rank_path, read_result, result_path
 from trials.trial_file import TrialFile, write_trial
 
@@ -77,6 +77,7 @@ class SlurmExecutor:
         folder = folder_of(self.settings.root, trial.trial_id)
         with (self.settings.root / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            check_same(folder, trial)
             if self.state(trial.trial_id) is not State.UNKNOWN:
                 return
             if (folder / "job").exists():

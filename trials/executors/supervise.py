@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trials.executors.collect import collect, log_path, phases
-from trials.outcome import Outcome
+from trials.executors.collect import collect, log_path, phases, progress
+from trials.outcome import ENDED_HERE, Outcome
 from trials.trial_file import TrialFile
 
 GRACE_S = 5.0
@@ -130,8 +130,8 @@ def _wait(
 
 def _hang(trial: TrialFile, folder: Path) -> Outcome:
     where = phases(folder, trial.plan.world_size)
-    order = ("load", "init", "forward", "backward", "step")
-    late = min(where, key=lambda rank: order.index(where[rank]) if where[rank] in order else 0)
+    came = progress(folder, trial.plan.world_size)
+    late = min(came, key=lambda rank: (came[rank], rank))
     seen = ", ".join(f"rank {rank} in {phase}" for rank, phase in sorted(where.items()))
     return Outcome(
         kind="hang",
@@ -150,7 +150,7 @@ def _end(pids: dict[int, int], codes: dict[int, int]) -> None:
                 os.waitpid(pid, 0)
             except (ProcessLookupError, ChildProcessError):
                 pass
-            codes[rank] = 1
+            codes[rank] = ENDED_HERE
 
 
 if __name__ == "__main__":
