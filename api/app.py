@@ -20,7 +20,7 @@ from api.problems import Problem, problem_responses
 from api.routes import OPEN_ROUTERS, ROUTERS
 from api.settings import Settings
 from api.store import Store, create_engine, migrate
-from api.web import pages, reference
+from api.web import pages, reference, run_pages
 from api.web.templating import FOLDER
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router, prefix="/v1", dependencies=[Depends(require_key)])
     for router in OPEN_ROUTERS:
         app.include_router(router)
-    for router in (pages.router, reference.router):
+    for router in (pages.router, run_pages.router, reference.router):
         app.include_router(router, dependencies=[Depends(require_password)])
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
     _document_problems(app)

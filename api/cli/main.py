@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from api.cli import catalogue, check, export, plan, predict, serve, trials
+from api.cli import campaign, catalogue, check, export, plan, predict, serve, trials
 from api.cli.errors import shown
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("export")(shown(export.export))
 app.command("check")(shown(check.check))
 app.command("dry-run")(shown(trials.dry_run))
 app.command("trial")(shown(trials.trial))
+app.command("campaign")(shown(campaign.campaign))
 app.command("serve")(shown(serve.serve))
 app.command("models")(shown(catalogue.models))
 app.command("hardware")(shown(catalogue.hardware))

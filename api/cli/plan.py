@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli.calibration import CalibrationFile, with_file
 from api.cli.explain import print_why_not
 from api.cli.knobs import takes_plan
 from api.cli.request import assignments, takes_request
@@ -56,6 +57,7 @@ def plan(
             rich_help_panel=PANEL,
         ),
     ] = False,
+    calibration: CalibrationFile = None,
     top: Annotated[int, typer.Option(help="Plans to print.", rich_help_panel=PANEL)] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -63,7 +65,8 @@ def plan(
     options |= {"what_if": what_if}
     if around:
         options["around"] = partial_plan_of(around)
-    resolved = with_own_plan(PlanRequest.parse(request | {"search": options}).resolve())
+    resolved = with_file(PlanRequest.parse(request | {"search": options}).resolve(), calibration)
+    resolved = with_own_plan(resolved)
     found = searched(resolved, as_json)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
@@ -90,13 +93,14 @@ def why_not(
     request: dict[str, Any],
     options: dict[str, Any],
     plan: Plan | None,
+    calibration: CalibrationFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say why a plan with these knobs is not the best: a rule, bytes missed, seconds lost."""
     if plan is None:
         wanted = "give at least one knob, such as --tp 8"
         raise RequestError([Problem("plan", "no knob is given", wanted)])
-    resolved = PlanRequest.parse(request | {"search": options}).resolve()
+    resolved = with_file(PlanRequest.parse(request | {"search": options}).resolve(), calibration)
     found = searched(resolved, as_json)
     if found.seq_len is not None:
         resolved = at_length(resolved, found.seq_len)

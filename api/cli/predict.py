@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from api.cli.calibration import CalibrationFile, with_file
 from api.cli.knobs import takes_plan
 from api.cli.request import takes_request
 from api.cli.table import console, duration, ranking
@@ -45,10 +46,12 @@ def predict(
     *,
     request: dict[str, Any],
     plan: Plan | None,
+    calibration: CalibrationFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict memory and step time of one plan."""
-    resolved = PredictRequest.parse(request | {"plan": plan or Plan()}).resolve()
+    asked = PredictRequest.parse(request | {"plan": plan or Plan()})
+    resolved = with_file(asked.resolve(), calibration)
     chosen = completed(plan or Plan(), resolved)
     predicted = predict_one(resolved, chosen)
     if as_json:

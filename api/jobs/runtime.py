@@ -38,6 +38,9 @@ LOST_SECONDS = 30.0
 TIDY_SECONDS = 3600.0
 """How often what nobody needs any more is dropped."""
 
+LET_GO_SECONDS = 5
+"""How long jobs may take to notice that the service stops."""
+
 ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
 CAMPAIGNS = 16
@@ -197,7 +200,7 @@ class Jobs:
         self.executors.close()
         if self._client is not None:
             self._client.destroy()
-        DBOS.destroy()
+        DBOS.destroy(workflow_completion_timeout_sec=LET_GO_SECONDS)
         try:
             self.lease.forget()
         except sa.exc.SQLAlchemyError:

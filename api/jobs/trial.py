@@ -7,6 +7,7 @@ from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.jobs.names import TRIAL
+from api.jobs.pool import ShuttingDown
 from api.jobs.services import services
 from api.store import TrialRecord
 from planner.errors import RequestError
@@ -68,6 +69,8 @@ def run_trial(trial_id: str) -> str:
     except SQLAlchemyError:
         raise
     except Exception as error:  # a fault here must not leave it running for ever
+        if services().stopping.is_set():
+            raise ShuttingDown from error
         log.exception("trial %s failed", trial_id)
         detail = f"{type(error).__name__}: {error}"
         table.fail(trial_id, {"title": "The trial could not be run", "detail": detail})

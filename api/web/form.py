@@ -38,14 +38,16 @@ METHODS = {
 OBJECTIVES: tuple[str, ...] = Objective.__args__  # type: ignore[attr-defined]
 
 
-async def submitted(request: Request) -> dict[str, str]:
-    """The fields of a form that was sent; those that are missing have their default.
-
-    Refuses forms that another site sends through the user's browser.
-    """
+async def fields(request: Request) -> dict[str, str]:
+    """What a form has sent. Refuses what another site sends through the user's browser."""
     if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
         raise HTTPException(403, "the form was sent from another site")
-    sent = dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+    return dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+
+
+async def submitted(request: Request) -> dict[str, str]:
+    """The fields of the first page's form; those that are missing have their default."""
+    sent = await fields(request)
     return DEFAULTS | {name: sent[name].strip() for name in FIELDS if name in sent}
 
 

@@ -15,8 +15,10 @@ from api.http.partial_plan import asked_of, knobs_of
 from api.routes.candidates import Rank, get_candidate, get_ds_config
 from api.routes.explain import explained
 from api.routes.plans import calibration_for
+from api.schemas.campaigns import campaign_item
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanResource, summary_of
+from api.schemas.trials import trial_item
 from api.web import bars, form
 from api.web.templating import page
 from cost_model import catalogue
@@ -97,7 +99,7 @@ async def send(request: Request, store: StoreOf, jobs: JobsOf) -> Response:
 
 
 @router.get("/plans/{plan_id}")
-def follow(request: Request, plan: PlanOf, store: StoreOf) -> Response:
+def follow(request: Request, plan: PlanOf, store: StoreOf, jobs: JobsOf) -> Response:
     """Progress while the search runs, then the ranking."""
     given = [(k, v) for k, v in request.query_params.multi_items() if v and k != "cursor"]
     problems: tuple[Problem, ...] = ()
@@ -129,6 +131,9 @@ def follow(request: Request, plan: PlanOf, store: StoreOf) -> Response:
         filters=FILTERS,
         knobs=KNOBS,
         given=dict(given),
+        executors=jobs.executors.places(),
+        campaigns=[campaign_item(r) for r in store.campaigns.page(RECENT, plan_request_id=plan.id)],
+        trials=[trial_item(r) for r in store.trials.page(RECENT, plan_request_id=plan.id)],
     )
 
 
@@ -157,7 +162,7 @@ def ask_why_not(request: Request, plan: PlanOf, store: StoreOf) -> Response:
 
 
 @router.get("/plans/{plan_id}/candidates/{rank}")
-def look(plan: PlanOf, store: StoreOf, rank: Rank) -> Response:
+def look(plan: PlanOf, store: StoreOf, jobs: JobsOf, rank: Rank) -> Response:
     """One candidate in full."""
     one = get_candidate(plan, store, rank)
     memory = one.memory
@@ -177,6 +182,7 @@ def look(plan: PlanOf, store: StoreOf, rank: Rank) -> Response:
         knobs=_changed(one.plan),
         ds_config=json.dumps(get_ds_config(plan, store, rank), indent=2),
         formats=list(FORMATS),
+        executors=jobs.executors.places(),
     )
 
 

@@ -9,22 +9,24 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from api.settings import Settings
-from tests.api.samples import SHORTEST, finished, searched
+from tests.api.samples import SHORTEST, TINY, finished, searched
 
 
 class _Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.links: list[str] = []
+        self.sent: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [v for k, v in attrs if k in {"href", "src", "action"} and v]
+        found = [v for k, v in attrs if k in {"href", "src", "action"} and v]
+        (self.sent if ("method", "post") in attrs else self.links).extend(found)
 
 
-def _links(text: str) -> list[str]:
+def _parsed(text: str) -> _Links:
     parser = _Links()
     parser.feed(text)
-    return parser.links
+    return parser
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +117,11 @@ def test_every_page_uses_this_host_alone(client: TestClient, done: dict[str, Any
         answer = client.get(url)
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
-        for link in _links(answer.text):
+        found = _parsed(answer.text)
+        assert all(link.startswith("/") for link in found.sent)
+        for link in found.links:
             assert link.startswith(("/", "?")), link
-            if not link.startswith("?") and link != "/plans":
+            if not link.startswith("?"):
                 followed = client.get(link)
                 assert followed.status_code in {200, 409}, link
 
@@ -133,6 +137,45 @@ def test_no_plan_fits_is_said_with_what_would_help(client: TestClient) -> None:
     text = client.get(f"/plans/{plan['id']}").text
     assert "No plan fits" in text
     assert "nodes" in text
+
+
+def test_a_candidate_is_verified_from_its_page(client: TestClient) -> None:
+    plan = searched(client, TINY)
+    own = f"/plans/{plan['id']}/candidates/1"
+    sent = _parsed(client.get(own).text).sent
+    assert sent == [f"{own}/dry-run", f"{own}/trial"]
+    for url, form in ((sent[0], {}), (sent[1], {"executor": "local", "steps": "3"})):
+        answer = client.post(url, data=form, follow_redirects=False)
+        assert answer.status_code == 303, answer.text
+        page = answer.headers["location"]
+        cancel = _parsed(client.get(page).text).sent
+        assert cancel == [f"{page}/cancel"]
+        stopped = client.post(cancel[0])
+        assert "cancelled" in stopped.text
+        assert _parsed(stopped.text).sent == []
+    assert "cancelled" in client.get(f"/plans/{plan['id']}").text
+
+
+def test_a_campaign_is_begun_from_the_page_of_its_request(client: TestClient) -> None:
+    plan = searched(client, TINY)
+    url = f"/plans/{plan['id']}/campaigns"
+    assert url in _parsed(client.get(f"/plans/{plan['id']}").text).sent
+    wrong = client.post(url, data={"max_trials": "0"})
+    assert wrong.status_code == 422
+    assert "/max_trials" in wrong.text
+    answer = client.post(url, data={"max_trials": "1", "executor": "local"})
+    assert "Campaign" in answer.text
+    stopped = client.post(f"{answer.url.path}/cancel")
+    assert "cancelled" in stopped.text
+
+
+def test_what_cannot_run_is_refused_on_a_page(client: TestClient, done: dict[str, Any]) -> None:
+    answer = client.post(f"/plans/{done['id']}/candidates/1/trial", data={"executor": "local"})
+    assert answer.status_code == 422
+    assert "the plan needs 8 ranks; the executor has 2" in answer.text
+    other = {"Sec-Fetch-Site": "cross-site"}
+    for what in ("candidates/1/trial", "candidates/1/dry-run", "campaigns"):
+        assert client.post(f"/plans/{done['id']}/{what}", headers=other).status_code == 403
 
 
 def test_pages_ask_for_the_key_as_a_password(tmp_path: Any) -> None:

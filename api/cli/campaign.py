@@ -1,0 +1,169 @@
+"""meshwright campaign: trials of the best plans on this machine, until the best is known."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from api.cli.calibration import CalibrationFile, read_calibration
+from api.cli.plan import title_of
+from api.cli.request import takes_request
+from api.cli.search import takes_search
+from api.cli.table import console, duration
+from api.schemas.candidates import GIB, summary
+from planner.errors import RequestError
+from planner.request import PlanRequest
+from planner.request.pointers import problems_of
+from trials.campaign import CampaignSettings, CampaignState
+
+PANEL = "Campaign"
+TOP = 5
+EXIT_FAILED = 1
+
+
+def _precise(seconds: float) -> str:
+    """A measured duration."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else duration(seconds)
+
+
+class _Follower:
+    """Prints each trial once it has ended."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+        self.told: set[str] = set()
+
+    def __call__(self, state: CampaignState) -> None:
+        """A new state of the campaign."""
+        for trial in state.trials:
+            if trial.pending or trial.trial_id in self.told:
+                continue
+            self.told.add(trial.trial_id)
+            seen = trial.measured_seconds
+            measured = trial.message if seen is None else f"measured {_precise(seen)}"
+            self.out.print(
+                f"{len(self.told)}/{state.settings.max_trials} {summary(trial.plan)}: "
+                f"{trial.outcome}, predicted {_precise(trial.predicted_seconds)}, {measured}; "
+                f"the best is known with {100 * state.confidence:.0f} %",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+def _print(out: Console, state: CampaignState) -> None:
+    """The ranking that was learned, the factors, and why it ended."""
+    table = Table(title="Ranking, as learned", box=box.SIMPLE_HEAD, title_justify="left")
+    for name in ("plan", "step", "90 % between", "GPU GiB", "fits", "is best", "trials"):
+        table.add_column(name, justify="left" if name == "plan" else "right", no_wrap=True)
+    for one in state.ranking[:TOP]:
+        table.add_row(
+            summary(one.plan),
+            _precise(one.seconds),
+            f"{_precise(one.seconds_low)} - {_precise(one.seconds_high)}",
+            f"{one.total_bytes / GIB:.1f}",
+            f"{100 * one.fits_probability:.0f}%",
+            f"{100 * one.best_probability:.0f}%",
+            str(one.trials),
+        )
+    out.print(table)
+    learned = state.calibration
+    moved = {n: f for n, f in learned.factors.items() if abs(f - 1) > 0.005}
+    told = ", ".join(f"{name} x {factor:.2f}" for name, factor in moved.items())
+    out.print(f"Learned from {learned.n_trials} trials: {told or 'nothing'}.", highlight=False)
+    for note in state.notes:
+        out.print(f"Note: {note}.", highlight=False, markup=False, soft_wrap=True)
+    best = "none" if state.best is None else summary(state.best)
+    sure = f"known with {100 * state.confidence:.0f} %"
+    out.print(f"Ended: {state.ended}. Best: {best}, {sure}.", highlight=False)
+
+
+@takes_request
+@takes_search
+def campaign(
+    *,
+    request: dict[str, Any],
+    options: dict[str, Any],
+    name: Annotated[
+        str, typer.Option(help="Its id; trials of that id that have run are not run again.")
+    ],
+    root: Annotated[Path, typer.Option(help="Folder of all trials.")] = Path("trials-data"),
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of this machine; default its processors.")
+    ] = None,
+    max_trials: Annotated[int, typer.Option(help="Trials at most.", rich_help_panel=PANEL)] = 8,
+    parallel: Annotated[int, typer.Option(help="Trials at a time.", rich_help_panel=PANEL)] = 1,
+    confidence: Annotated[
+        float, typer.Option(help="Ends when the best is so sure.", rich_help_panel=PANEL)
+    ] = 0.9,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Time of all trials together.", rich_help_panel=PANEL)
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(help="Measured steps of a trial.", rich_help_panel=PANEL)
+    ] = 5,
+    warmup_steps: Annotated[int, typer.Option(help="Before them.", rich_help_panel=PANEL)] = 2,
+    sampler: Annotated[
+        str, typer.Option(help="tpe, nsga2, random.", rich_help_panel=PANEL)
+    ] = "tpe",
+    seed: Annotated[int, typer.Option(help="Of the sampler.", rich_help_panel=PANEL)] = 0,
+    proxies: Annotated[
+        bool,
+        typer.Option(help="Smaller runs may stand for larger plans.", rich_help_panel=PANEL),
+    ] = True,
+    calibration: CalibrationFile = None,
+    cold: Annotated[bool, typer.Option(help="Fresh interpreters for each trial.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Try the best plans on this machine, learn from each trial, and say which is the best.
+
+    With --calibration the file is read where it is there, and written: later plan, predict and
+    why-not commands take it.
+    """
+    from trials.campaign import run
+    from trials.executors.local import LocalExecutor
+
+    settings = _settings(
+        max_trials=max_trials,
+        parallel=parallel,
+        confidence=confidence,
+        max_seconds=max_seconds,
+        steps=steps,
+        warmup_steps=warmup_steps,
+        sampler=sampler,
+        seed=seed,
+        proxies=proxies,
+    )
+    resolved = PlanRequest.parse(request | {"search": options}).resolve()
+    known = None
+    if calibration is not None and calibration.exists():
+        known = read_calibration(calibration, resolved)
+    out = console()
+    if not as_json:
+        out.print(title_of(resolved), highlight=False)
+    executor = LocalExecutor(root.resolve(), ranks=ranks, warm=not cold)
+    try:
+        follow = None if as_json else _Follower(out)
+        state = run(resolved, settings, name, executor, known=known, on_change=follow)
+    finally:
+        executor.close()
+    if calibration is not None and state.calibration.n_trials > state.prior.n_trials:
+        calibration.write_text(state.calibration.model_dump_json(indent=2) + "\n", "utf-8")
+    if as_json:
+        typer.echo(json.dumps(state.model_dump(mode="json"), indent=2))
+    else:
+        _print(out, state)
+    if state.best is None:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _settings(**given: Any) -> CampaignSettings:
+    try:
+        return CampaignSettings(**given)
+    except ValidationError as error:
+        raise RequestError(problems_of(error.errors(), CampaignSettings)) from error

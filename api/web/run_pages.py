@@ -1,0 +1,179 @@
+"""Pages of what runs: dry runs, trials, campaigns; their forms are on the pages of plans."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ValidationError
+
+from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.routes import campaigns, dry_runs, trials
+from api.routes.campaigns import CampaignOf
+from api.routes.candidates import Rank
+from api.routes.dry_runs import DryRunOf
+from api.routes.trials import TrialOf
+from api.schemas.campaigns import CampaignRequest, campaign_resource
+from api.schemas.dry_runs import DryRunResource
+from api.schemas.plans import PlanResource
+from api.schemas.trials import TrialsRequest, trial_item, trial_resource
+from api.store import Store
+from api.web import bars, form
+from api.web.templating import GIB, page
+from planner.errors import Problem, RequestError
+from planner.request.pointers import problems_of
+
+router = APIRouter(include_in_schema=False)
+
+Fields = Annotated[dict[str, str], Depends(form.fields)]
+
+BACK = 303
+"""See other: the browser goes to what the form has made."""
+
+
+def _parsed(model: type[BaseModel], given: dict[str, Any]) -> Any:
+    try:
+        return model.model_validate({name: value for name, value in given.items() if value != ""})
+    except ValidationError as error:
+        raise RequestError(problems_of(error.errors(), model)) from error
+
+
+def _made(make: Callable[[], str], plan_id: str) -> Response:
+    """Goes to what was made, or says what is wrong with the form."""
+    problems: tuple[Problem, ...] = ()
+    try:
+        return RedirectResponse(make(), BACK)
+    except RequestError as error:
+        problems = error.problems
+    except HTTPException as error:
+        problems = (Problem("", str(error.detail), "see the documentation"),)
+    return page("refused.html", status=422, problems=problems, back=f"/plans/{plan_id}")
+
+
+@router.post("/plans/{plan_id}/candidates/{rank}/dry-run")
+def start_dry_run(
+    plan: PlanOf, store: StoreOf, jobs: JobsOf, rank: Rank, given: Fields
+) -> Response:
+    """The button on a candidate's page."""
+    del given  # only where it was sent from matters
+
+    def make() -> str:
+        return dry_runs.post_dry_run(plan, store, jobs, rank, Response()).links.page
+
+    return _made(make, plan.id)
+
+
+@router.post("/plans/{plan_id}/candidates/{rank}/trial")
+def start_trial(plan: PlanOf, store: StoreOf, jobs: JobsOf, rank: Rank, given: Fields) -> Response:
+    """The form on a candidate's page."""
+
+    def make() -> str:
+        body = _parsed(TrialsRequest, given | {"candidates": [rank]})
+        return trial_item(trials.added(body, plan, store, jobs)[0]).links.page
+
+    return _made(make, plan.id)
+
+
+@router.post("/plans/{plan_id}/campaigns")
+def start_campaign(plan: PlanOf, store: StoreOf, jobs: JobsOf, given: Fields) -> Response:
+    """The form on the page of a request."""
+
+    def make() -> str:
+        body = _parsed(CampaignRequest, given)
+        return campaign_resource(campaigns.added(body, plan, store, jobs)).links.page
+
+    return _made(make, plan.id)
+
+
+def _plan(store: Store, plan_id: str) -> PlanResource:
+    record = store.plan(plan_id)
+    assert record is not None
+    return PlanResource.of(record)
+
+
+@router.get("/dry-runs/{dry_run_id}")
+def look_at_dry_run(record: DryRunOf, store: StoreOf) -> Response:
+    """Bytes by category and phase, beside the prediction."""
+    one = DryRunResource.of(record)
+    found = one.result
+    rows: list[tuple[str, float, float | None]] = []
+    timeline: list[tuple[str, Any]] = []
+    if found is not None:
+        guess = found["predicted"] or {"categories": {}, "phases": {}}
+        rows = [("peak", found["peak_allocated_gib"], guess.get("peak_allocated_gib"))]
+        rows += [(f"phase {n}", v, guess["phases"].get(n)) for n, v in found["phases"].items()]
+        names = sorted({*found["categories"], *guess["categories"]})
+        rows += [
+            (n, found["categories"].get(n, 0.0), guess["categories"].get(n, 0.0)) for n in names
+        ]
+        most = max(m["allocated_gib"] for m in found["timeline"])
+        every = sorted({n for m in found["timeline"] for n in m["categories"]})
+        timeline = [
+            (
+                f"step {m['step']}, {m['phase']}, micro-batch {m['micro_batch']}",
+                bars.stacked({n: m["categories"].get(n, 0.0) * GIB for n in every}, most * GIB),
+            )
+            for m in found["timeline"]
+        ]
+    return page(
+        "dry_run.html",
+        plan=_plan(store, record.plan_request_id),
+        one=one,
+        rows=rows,
+        timeline=timeline,
+        width=bars.WIDTH,
+    )
+
+
+@router.get("/trials/{trial_id}")
+def look_at_trial(record: TrialOf, store: StoreOf) -> Response:
+    """How it went, step by step."""
+    one = trial_resource(record)
+    parts = ("forward", "backward", "step")
+    seconds = [s.seconds for r in one.ranks for s in (*r.warmup, *r.steps)]
+    series = [
+        (r, n, s, bars.stacked({p: getattr(s, p) for p in parts}, max(seconds)))
+        for r in one.ranks
+        for n, s in enumerate((*r.warmup, *r.steps))
+    ]
+    return page(
+        "trial.html",
+        plan=_plan(store, record.plan_request_id),
+        one=one,
+        series=series,
+        width=bars.WIDTH,
+    )
+
+
+@router.get("/campaigns/{campaign_id}")
+def look_at_campaign(record: CampaignOf, store: StoreOf) -> Response:
+    """What was tried, what it taught, how sure the best is."""
+    return page(
+        "campaign.html",
+        plan=_plan(store, record.plan_request_id),
+        one=campaign_resource(record),
+    )
+
+
+@router.post("/dry-runs/{dry_run_id}/cancel")
+def stop_dry_run(record: DryRunOf, store: StoreOf, given: Fields) -> Response:
+    """The button on its page."""
+    del given
+    store.dry_runs.cancel(record.id)
+    return RedirectResponse(f"/dry-runs/{record.id}", BACK)
+
+
+@router.post("/trials/{trial_id}/cancel")
+def stop_trial(record: TrialOf, store: StoreOf, given: Fields) -> Response:
+    """The button on its page."""
+    del given
+    store.trials.cancel(record.id)
+    return RedirectResponse(f"/trials/{record.id}", BACK)
+
+
+@router.post("/campaigns/{campaign_id}/cancel")
+def stop_campaign(record: CampaignOf, store: StoreOf, given: Fields) -> Response:
+    """The button on its page."""
+    del given
+    store.campaigns.cancel(record.id)
+    return RedirectResponse(f"/campaigns/{record.id}", BACK)
