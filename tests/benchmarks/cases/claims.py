@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from cost_model.plans import Offload
 from tests.benchmarks.cases.fields import Fields, alternatives, first_number, numbers, text
-from tests.benchmarks.cases.translate import Question, model_of, question_of
+from tests.benchmarks.cases.translate import Question, bucket_question, model_of, question_of
 from tests.benchmarks.rows.assumptions import Skip
 
-Outcome = Literal["fits", "oom_gpu", "oom_host", "oom", "slower", "params"]
+Outcome = Literal["fits", "oom_gpu", "oom_host", "oom", "slower", "params", "saves"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Claim:
     """One statement of a case.
 
     `slower`: the question takes longer per sample than `other`. `params`: the model has
-    `quantity` parameters. The rest are outcomes of running the question.
+    `quantity` parameters. `saves`: `other` takes `quantity` bytes of the GPU fewer. The rest are outcomes of running the question.
     """
 
     what: str
@@ -64,8 +64,11 @@ def _all(case: Fields) -> Iterator[Claim]:
             )
         return
     if isinstance(config.get("rows"), list):
-        yield from _rows(case, config)
+        buckets = all("bucket" in row for row in config["rows"])
+        yield from _buckets(config) if buckets else _rows(case, config)
         return
+    if said == "mixed":
+        yield from _layouts(case, config)
     if config.get("rows") and not isinstance(observed.get("oom"), list):
         return
     if said == "matrix":
@@ -106,7 +109,7 @@ def _plain(case: Fields, config: Fields, observed: Fields, outcome: Outcome) -> 
     geometry: Fields = case.get("geometry") or {}
     for gpus in _counts(case):
         for zero in alternatives(config, "zero"):
-            for size in alternatives(geometry, "params_b"):
+            for size in _sizes_that_fail(geometry, observed):
                 one = {**config, "zero": zero} if "zero" in config else dict(config)
                 yield Claim(
                     f"{gpus} GPUs, zero {zero}, {size} B",
@@ -121,6 +124,60 @@ def _plain(case: Fields, config: Fields, observed: Fields, outcome: Outcome) -> 
             f"micro-batch {too_many:g}",
             "oom_gpu",
             lambda: question_of(case, {**config, "mbs": too_many}, _counts(case)[0]),
+        )
+
+
+def _sizes_that_fail(geometry: Fields, observed: Fields) -> list[Any]:
+    """The sizes of a case without those that its own note says are the most that fit."""
+    sizes = alternatives(geometry, "params_b")
+    most = re.search(r"max on [\dx ]+GB ~[\d.]+-([\d.]+) ?B", str(observed.get("note") or ""))
+    if most is None:
+        return sizes
+    return [s for s in sizes if s is None or float(s) > float(most.group(1))]
+
+
+def _layouts(case: Fields, config: Fields) -> Iterator[Claim]:
+    """Layouts that the symptom or the outcome names: `TP4 PP32 30 GB`, `TP1 PP64 DP2 OOM`."""
+    observed: Fields = case.get("observed") or {}
+    words = f"{case.get('symptom') or ''}; {observed.get('megatron') or ''}"
+    for part in words.split(";"):
+        row = {k.lower(): int(n) for k, n in re.findall(r"\b(PP|TP|DP|MBS)(\d+)", part)}
+        if "tp" not in row or "pp" not in row:
+            continue
+        more: dict[str, Any] = {"act_ckpt": True, **row}
+        if "8-bit adam" in part.lower():
+            more["optimizer"] = "adam 8-bit"
+        yield Claim(
+            part.strip(),
+            "oom_gpu" if "OOM" in part else "fits",
+            lambda r=more: question_of(  # type: ignore[misc]
+                case, {**config, **r}, _counts(case)[0]
+            ),
+        )
+    killed = str(observed.get("zero2_offload") or "")
+    if "host" in killed:
+        yield Claim(
+            "zero 2 with offload",
+            "oom_host",
+            lambda: question_of(
+                case, {"zero": "2-offload", "offload": "cpu", "mbs": 8}, _counts(case)[0]
+            ),
+        )
+
+
+def _buckets(config: Fields) -> Iterator[Claim]:
+    """Rows that differ in the reduce bucket: how many bytes fewer than the first. Any model will do
+    whose peak is in the backward pass."""
+    first, *rest = config["rows"]
+    for row in rest:
+        if row.get("contiguous") != first.get("contiguous"):
+            continue  # the engine's buckets are always contiguous in a plan
+        yield Claim(
+            f"overlap {row['overlap']}, bucket {row['bucket']:g}",
+            "saves",
+            lambda r=first: bucket_question(r),  # type: ignore[misc]
+            other=lambda r=row: bucket_question(r),  # type: ignore[misc]
+            quantity=(first["mb"] - row["mb"]) * 2.0**20,
         )
 
 
@@ -180,7 +237,7 @@ def _matrix(case: Fields, observed: Fields) -> Iterator[Claim]:
             continue
         memory, gpus = int(head.group(1)), int(head.group(2))
         for part in re.split(r"[;,]", head.group(3)):
-            cell = re.search(r"([\d.]+)B (full|q-?lora|lora)(?: zero-?(\d))?", part.lower())
+            cell = re.search(r"([\d.]+)b (full|q-?lora|lora)(?: zero-?(\d))?", part.lower())
             if cell is None or family is None:
                 continue
             name = f"{family.group(0)}-{cell.group(1)}B"

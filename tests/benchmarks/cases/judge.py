@@ -13,6 +13,7 @@ from tests.benchmarks.rows.assumptions import Skip
 
 GIB = 2.0**30
 PARAMS_TOLERANCE = 0.01
+SAVED_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,14 @@ def _verdict(claim: Claim) -> Verdict:
         other = claim.other()
         mine, theirs = _seconds_per_sample(question), _seconds_per_sample(other)
         return Verdict(claim, f"{mine / theirs:.2f} times as long", mine > theirs)
+    if claim.outcome == "saves" and claim.other is not None:
+        saved = _peak_bytes(question) - _peak_bytes(claim.other())
+        right = abs(saved / claim.quantity - 1) <= SAVED_TOLERANCE
+        return Verdict(claim, f"{saved / GIB:.2f} of {claim.quantity / GIB:.2f} GiB", right)
     said, words = _outcome(question)
-    right = said != "fits" if claim.outcome == "oom" else said == claim.outcome
+    both = said == "oom_both"  # either may be seen first: the host's at load, the GPU's in training
+    either = claim.outcome == "oom" or both
+    right = said != "fits" and claim.outcome != "fits" if either else said == claim.outcome
     return Verdict(claim, words, right)
 
 
@@ -75,8 +82,15 @@ def _seconds_per_sample(question: Question) -> float:
     return seconds * question.plan.world_size / question.plan.global_batch
 
 
+def _peak_bytes(question: Question) -> float:
+    """What the allocator hands out at most."""
+    table = PlanTable.from_plans([question.plan])
+    said = predict(question.model, question.cluster, question.training, table)
+    return float(said.memory.allocated_bytes[0])
+
+
 def _outcome(question: Question) -> tuple[str, str]:
-    """(fits, oom_gpu or oom_host; the figures)."""
+    """(fits, oom_gpu, oom_host or oom_both; the figures)."""
     table = PlanTable.from_plans([question.plan])
     said = predict(question.model, question.cluster, question.training, table)
     node = question.cluster.node
@@ -88,5 +102,6 @@ def _outcome(question: Question) -> tuple[str, str]:
     )
     if said.fits[0]:
         return "fits", words
-    host_is_short = gpu <= node.gpu.memory_gib and host > node.host_ram_gib
-    return "oom_host" if host_is_short else "oom_gpu", words
+    if host > node.host_ram_gib:
+        return "oom_host" if gpu <= node.gpu.memory_gib else "oom_both", words
+    return "oom_gpu", words

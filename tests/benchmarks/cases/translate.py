@@ -134,14 +134,16 @@ def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
     gpu: which of several GPU types. Skip where none is stated.
     """
     stated: Fields = case.get("cluster") or {}
-    chip = gpu or str(stated.get("gpu") or "")
+    observed: Fields = case.get("observed") or {}
+    chip = gpu or str(stated.get("gpu") or "") or _usual_gpu(case, observed)
     chip = re.sub(r"(?i)\brtx ?", "RTX ", chip.split(" / ")[0])
     memory = re.search(r"(\d+(?:\.\d+)?) ?gb", chip.lower())
     if re.fullmatch(r"\d+ ?gb", chip.lower().strip()):
         chip = {24: "RTX 3090", 80: "A100-80GB", 40: "A100-40GB"}.get(
             int(memory.group(1)) if memory else 0, ""
         )
-    nodes = whole(stated, "nodes") or (-(-gpus // 8) if gpus > 8 else 1)
+    one_host = "gb_per_rank" in observed
+    nodes = whole(stated, "nodes") or (-(-gpus // 8) if gpus > 8 and not one_host else 1)
     inter = text(stated, "inter", "network")
     raw = RawRow(
         {
@@ -153,7 +155,7 @@ def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
         }
     )
     cluster = cluster_of(raw, gpus, Ledger())
-    ram = first_number(stated, "host_ram_gb")
+    ram = _of_cluster(stated, "host_ram_gb", gpus)
     if ram is not None and "per gpu" in text(stated, "host_ram_gb"):
         ram *= cluster.node.gpus_per_node
     if ">" in text(stated, "host_ram_gb"):
@@ -171,6 +173,31 @@ def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
         )
         cluster = cluster.model_copy(update={"network": network})
     return cluster.model_copy(update={"node": node})
+
+
+def _usual_gpu(case: Fields, observed: Fields) -> str:
+    """The GPU where none is stated: of that project's runs, or any where only the host's RAM counts."""
+    if "mosaicml" in text(case, "source"):
+        return "A100-40GB"
+    return "H100-80GB" if text(observed, "outcome") == "oom_host" else ""
+
+
+def _of_cluster(stated: Fields, name: str, gpus: int) -> float | None:
+    """A figure of the cluster; the one of that many GPUs where both are lists."""
+    figures, counts = numbers(stated.get(name)), numbers(stated.get("gpus"))
+    if len(figures) == len(counts) and float(gpus) in counts:
+        return figures[counts.index(float(gpus))]
+    return figures[0] if figures else None
+
+
+def _loads_whole(case: Fields, config: Fields, lora: Lora | None, sharded: bool) -> bool:
+    """Whether every rank loads the whole model: it says so; or a 4-bit base, which Hugging Face's
+    loading quantises on each GPU before FSDP or ZeRO-3 shard anything."""
+    symptom = text(case, "symptom")
+    stated = text(config, "zero_init").startswith(("not", "false")) or re.search(
+        r"every rank loads|still allocates full model|oom at load", symptom
+    )
+    return bool(stated) and (sharded or lora is not None)
 
 
 def zero_of(value: object) -> int:
@@ -291,6 +318,7 @@ def question_of(
         matmul_precision="fp8" if truth(config, "fp8") and gpu_spec.fp8_tflops else None,
         lora=lora,
         stack="hf_trainer" if software is Software.DEEPSPEED else None,
+        whole_at_load=_loads_whole(case, config, lora, zero == 3),
     )
     plan = Plan(
         software=software,
@@ -310,3 +338,31 @@ def question_of(
         hpz=whole(config, "hpz") or 1,
     )
     return Question(spec, cluster, training, plan)
+
+
+def bucket_question(row: Fields) -> Question:
+    """BERT large under ZeRO 2 on eight V100, with the bucket of a row; its head works on the few
+    masked positions, so that the peak is in the layers."""
+    model = explicit(
+        name="BERT large",
+        hidden=1024,
+        layers=24,
+        heads=16,
+        vocab=30522,
+        gated=False,
+        tied=True,
+        family="encoder",
+    )
+    training = TrainingSpec(
+        seq_len=512, global_batch=256, precision="fp16", attention="eager", dropout=0.1
+    )
+    plan = Plan(
+        dp=8,
+        zero_stage=2,
+        micro_batch=32,
+        overlap_comm=bool(row["overlap"]),
+        reduce_bucket=int(row["bucket"]),
+        chunked_loss=True,
+    )
+    case = {"cluster": {"gpus": 8, "gpu": "V100-32GB"}}
+    return Question(model, cluster_for(case, 8), training, plan)
