@@ -1,6 +1,6 @@
 """One prediction of everything: memory, step time, and how sure of both."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -112,7 +112,7 @@ def _columns(blocks: Sequence[MemoryPrediction | StepPrediction]) -> dict[str, A
     out: dict[str, Any] = {}
     for field in fields(blocks[0]):
         values = [getattr(b, field.name) for b in blocks]
-        if isinstance(values[0], dict):
+        if isinstance(values[0], Mapping):
             out[field.name] = {k: np.concatenate([v[k] for v in values]) for k in values[0]}
         else:
             out[field.name] = np.concatenate(values)

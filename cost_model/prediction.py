@@ -1,5 +1,6 @@
 """What the cost model says of a table of plans. Arrays are of shape [plans] unless said."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cost_model.plans import Bools, Floats, Ints
@@ -51,9 +52,9 @@ class MemoryPrediction:
     """Pipeline stage that holds the peak."""
     peak_phase: Ints
     """Index into MEMORY_PHASES."""
-    categories: dict[str, Floats]
+    categories: Mapping[str, Floats]
     """Bytes at the peak by category; they sum to total_bytes."""
-    phases: dict[str, Floats]
+    phases: Mapping[str, Floats]
     """Total bytes by phase, at its worst stage."""
     host_bytes: Floats
     """Peak host bytes of one node, over load, steady state and save."""

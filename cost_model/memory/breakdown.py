@@ -8,8 +8,8 @@ from cost_model.calibration.memory import MemoryCoefficients, default_memory_coe
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, footprint
 from cost_model.memory.framework import framework_bytes
 from cost_model.memory.layout import given_stages
-from cost_model.memory.prediction import reserved, sharded_embeddings, sharding, tensor_bytes
-from cost_model.memory.profile import by_software
+from cost_model.memory.prediction import reserved, tensor_bytes
+from cost_model.memory.sharding import placed, sharding
 from cost_model.memory.work import plan_work, stage_work
 from cost_model.plans import Plan, PlanTable
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES
@@ -81,11 +81,12 @@ def detail(
     table = PlanTable.from_plans([plan] * plan.pp)
     shared = plan_work(known, model, training, table)
     stages = given_stages(model, table, np.arange(plan.pp))
-    work = sharded_embeddings(stage_work(model, training, table, shared, stages), table)
+    work = stage_work(model, training, table, shared, stages)
     states = sharding(known, model, training, table)
     room = tensor_bytes(known, cluster)
-    found = footprint(work, states.dense, states.expert, states.buffers, room)
-    allocated = found.allocated()
+    plans = placed(table, states, work, np.arange(plan.pp))
+    found = footprint(plans, work, states.dense, states.expert, states.buffers, room)
+    allocated = found.allocated(plans)
     frame = float(framework_bytes(known, table)[0])
     moments = []
     for stage in range(plan.pp):
@@ -93,12 +94,12 @@ def detail(
             parts = dict.fromkeys(MEMORY_CATEGORIES, 0.0)
             for source in ((found.static if number else {}), found.moments[number]):
                 for category, value in source.items():
-                    parts[category] += float(np.broadcast_to(value, plan.pp)[stage])
+                    parts[category] += float(plans.bytes(value)[stage])
             parts["fragmentation"] = known.fragmentation * float(allocated[number][stage])
             parts["framework"] = frame
             phase = MEMORY_PHASES[PHASE_OF_MOMENT[number]]
             moments.append(Moment(stage, phase, name, parts))
-    held = reserved(found, by_software(known, table.software, lambda p: p.cache_growth))
+    held = reserved(found, plans, states)
     ends_up = np.maximum(held, (1 + known.fragmentation) * np.maximum.reduce(allocated))
     return Detail(
         tuple(moments), tuple(float(p) for p in work.params), tuple(float(r) for r in ends_up)

@@ -1,19 +1,17 @@
 """Communication buffers and the weights that ZeRO-3 has gathered."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.adapters import frozen_weight_bytes
 from cost_model.memory.engines import engines, is_pipelined
-from cost_model.memory.groups import spread
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
+from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.update import update_bytes
-from cost_model.memory.work import StageWork
-from cost_model.plans import Floats, Ints, Offload, PlanTable, Software
+from cost_model.plans import Floats, Offload, PlanTable, Software
 from cost_model.specs import TrainingSpec
 
 SUB_GROUP = 1_000_000_000
@@ -48,21 +46,12 @@ class Buffers:
     """Gathered bytes per parameter of the stage."""
     secondary: Floats | None
     """Bytes of hpZ's second copy per parameter of the stage (arXiv 2306.10209)."""
+    step_cap: Floats | None
+    """Most bytes of optimizer transients: ZeRO-3 updates a sub-group at a time; else infinite."""
     loaded: float | None
     """Bytes of a frozen 16-bit equivalent on the GPU while the model is loaded, where every rank
     loads it whole."""
-    step_cap: Floats | None
-    """Most bytes of optimizer transients: ZeRO-3 updates a sub-group at a time; else infinite."""
     element: int
-
-    def spread(self, of_row: Ints) -> "Buffers":
-        """From combinations to rows."""
-        columns: dict[str, Any] = {
-            f.name: spread(value, of_row)
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), np.ndarray)
-        }
-        return replace(self, **columns)
 
 
 def _some(values: Floats, neutral: float = 0.0) -> Floats | None:
@@ -116,7 +105,6 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
         at_loss=_some(np.where(kept, backward, 0.0)),
         spare=_some(np.where(spare, float(element), 0.0)),
         reaching=_some(np.where(reaching, float(element), 0.0)),
-        loaded=float(element) if quantized and training.whole_at_load else None,
         sent=_some(sent),
         sent_elements=bucket / element,
         live=_some(np.where(deepspeed3, live, 0.0)),
@@ -128,11 +116,12 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
         ),
         secondary=_some(secondary),
         step_cap=_some(np.where(engine.gathered, SUB_GROUP * update, np.inf), np.inf),
+        loaded=float(element) if quantized and training.whole_at_load else None,
         element=element,
     )
 
 
-def gathered_weights(work: StageWork, has: Buffers) -> tuple[Floats, Floats, Floats] | None:
+def gathered_weights(plans: Plans, has: Buffers) -> tuple[Sum, Sum, Sum] | None:
     """Weights outside their shard, in bytes: at the loss, in a layer's backward pass, at its end.
 
     At the loss FSDP has gathered the head and the last layer, and there is no gradient yet; at the
@@ -141,19 +130,22 @@ def gathered_weights(work: StageWork, has: Buffers) -> tuple[Floats, Floats, Flo
     """
     if has.live is None and has.units is None and has.whole is None:
         return None
-    whole = np.zeros(1)
+    whole = Sum()
     if has.live is not None:
-        live = np.minimum(work.params, np.maximum(has.live, work.largest)) * (has.live > 0)
-        whole = has.element * live
+        live = np.maximum(plans.sharding(has.live), plans.quantity("largest"))
+        each = plans.sharding(np.where(has.live > 0, float(has.element), 0.0))
+        whole += Sum(plans=each * np.minimum(plans.quantity("params"), live))
     if has.whole is not None:
-        whole = whole + has.whole * work.params
+        whole += Sum({"params": has.whole})
     if has.units is None:
         return whole, whole, whole
-    half = work.params / 2
-    layer = np.minimum(half, work.layer)
-    largest = np.minimum(half, work.largest)
+    half = plans.quantity("params") / 2
+    layer = np.minimum(half, plans.quantity("layer"))
+    largest = np.minimum(half, plans.quantity("largest"))
+    weight = plans.sharding(has.units)
+    both = weight + plans.sharding(has.unit_gradients)
     return (
-        whole + has.units * (layer + largest) / 2,
-        whole + (has.units + has.unit_gradients) * layer,
-        whole + (has.units + has.unit_gradients) * largest,
+        whole + Sum(plans=weight * (layer + largest) / 2),
+        whole + Sum(plans=both * layer),
+        whole + Sum(plans=both * largest),
     )

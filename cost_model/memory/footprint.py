@@ -7,6 +7,7 @@ import numpy as np
 
 from cost_model.memory.buffers import SUB_GROUP, Buffers, gathered_weights
 from cost_model.memory.states import Rates
+from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.work import StageWork
 from cost_model.plans import Floats
 
@@ -18,43 +19,43 @@ optimizer's step; while a checkpoint is written."""
 PHASE_OF_MOMENT = (0, 1, 1, 1, 2, 3)
 """Index into MEMORY_PHASES."""
 
-Parts = dict[str, Floats]
+Parts = dict[str, Sum]
 """Bytes by category; a category that is not there holds nothing."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes on one rank of a stage [rows]."""
+    """Bytes on one rank of a stage of each plan."""
 
     static: Parts
     """The same at every moment but init."""
     moments: tuple[Parts, ...]
     """What comes on top, by MOMENTS."""
-    held: Floats
+    held: Sum
     """Gradients and workspaces held from step to step."""
-    cached: Floats
+    cached: Sum
     """All that is allocated and freed within a step, by one moment or another."""
 
-    def static_total(self) -> Floats:
+    def static_total(self) -> Sum:
         """Bytes that are the same at every moment but init."""
-        total: Floats = sum(self.static.values(), np.zeros(1))
-        return total
+        return sum(self.static.values(), Sum())
 
-    def allocated(self) -> list[Floats]:
-        """Allocated bytes by moment."""
+    def allocated(self, plans: Plans) -> list[Floats]:
+        """Allocated bytes by moment [plans]."""
         static = self.static_total()
-        totals = []
-        for number, parts in enumerate(self.moments):
-            first, *rest = parts.values()
-            total = first if number == 0 else static + first
-            for part in rest:
-                total = total + part
-            totals.append(total)
-        return totals
+        return [
+            plans.bytes(sum(parts.values(), static if number else Sum()))
+            for number, parts in enumerate(self.moments)
+        ]
 
 
 def footprint(
-    work: StageWork, dense: Rates, expert: Rates | None, buffers: Buffers, gpu_bytes: float
+    plans: Plans,
+    work: StageWork,
+    dense: Rates,
+    expert: Rates | None,
+    buffers: Buffers,
+    gpu_bytes: float,
 ) -> Footprint:
     """The footprint of one stage of every plan.
 
@@ -62,102 +63,111 @@ def footprint(
     gpu_bytes: what the GPU has for tensors.
     """
 
-    def states(name: str) -> Floats:
-        value: Floats = getattr(dense, name) * work.dense
-        return value if expert is None else value + getattr(expert, name) * work.expert
+    def states(name: str) -> Sum:
+        rates = {"dense": getattr(dense, name)}
+        if expert is not None:
+            rates["expert"] = getattr(expert, name)
+        return Sum(rates)
 
     gradients = states("gradients")
     growing = states("gradients_growing")
     at_step = states("gradients_at_step")
     if buffers.reaching is not None:
-        least = buffers.reaching * work.matrix
-        growing, at_step = np.maximum(growing, least), np.maximum(at_step, least)
+        least = plans.sharding(buffers.reaching) * plans.quantity("matrix")
+        growing = Sum(plans=np.maximum(plans.bytes(growing), least))
+        at_step = Sum(plans=np.maximum(plans.bytes(at_step), least))
     step = states("step")
     if buffers.step_cap is not None:
-        step = np.minimum(step, buffers.step_cap)
-    weights = states("weights") + dense.frozen * work.frozen
-    gathered = gathered_weights(work, buffers)
-    backward = buffers.backward
+        step = Sum(plans=np.minimum(plans.bytes(step), plans.sharding(buffers.step_cap)))
+    weights = states("weights") + Sum({"frozen": dense.frozen})
+    gathered = gathered_weights(plans, buffers)
+    backward = Sum(sharding=buffers.backward)
     static = {
         "parameters": weights,
         "master": states("master"),
         "optimizer": states("optimizer"),
-        "buckets": buffers.permanent,
+        "buckets": Sum(sharding=buffers.permanent),
     }
     if buffers.spare is not None:
-        static["buckets"] = buffers.permanent + buffers.spare * work.matrix
+        static["buckets"] += Sum({"matrix": buffers.spare})
     if buffers.secondary is not None:
-        static["parameters"] = weights + buffers.secondary * work.params
+        static["parameters"] += Sum({"params": buffers.secondary})
+    start = _init(plans, buffers, weights, states, gpu_bytes)
+    between, kept = Sum(work=work.between), Sum(work=work.logits_kept)
+    activations = Sum(work=work.activations)
     moments: tuple[Parts, ...] = (
-        {"parameters": _init(work, buffers, weights, states, gpu_bytes)},
+        {"parameters": Sum(plans=start)},
         {
-            "working": work.at_loss,
+            "working": Sum(work=work.at_loss),
             "gradients": gradients,
-            "activations": work.activations,
-            "logits": work.logits_peak,
+            "activations": activations,
+            "logits": Sum(work=work.logits_peak),
         },
         {
-            "working": work.in_layer,
+            "working": Sum(work=work.in_layer),
             "gradients": gradients,
-            "activations": work.activations,
-            "logits": work.logits_kept,
+            "activations": activations,
+            "logits": kept,
             "buckets": backward,
         },
         {
-            "working": work.at_end,
+            "working": Sum(work=work.at_end),
             "gradients": gradients + growing,
-            "logits": work.logits_kept,
+            "logits": kept,
             "buckets": backward,
         },
-        {
-            "working": work.between,
-            "gradients": at_step,
-            "step_transients": step,
-        },
-        {"working": work.between, "gradients": states("gradients_kept")},
+        {"working": between, "gradients": at_step, "step_transients": step},
+        {"working": between, "gradients": states("gradients_kept")},
     )
     if work.oversized.any():
-        moments[3]["gradients"] = moments[3]["gradients"] + work.oversized
+        moments[3]["gradients"] += Sum(work=work.oversized)
     if buffers.sent is not None:
-        copy = buffers.sent * np.minimum(buffers.sent_elements, work.params)
-        moments[3]["buckets"] = backward + copy
+        most = np.minimum(plans.sharding(buffers.sent_elements), plans.quantity("params"))
+        moments[3]["buckets"] += Sum(plans=plans.sharding(buffers.sent) * most)
     if buffers.at_loss is not None:
-        moments[1]["buckets"] = buffers.at_loss
+        moments[1]["buckets"] = Sum(sharding=buffers.at_loss)
     if gathered is not None:
         for number, alive in zip((1, 2, 3), gathered, strict=True):
             moments[number]["gathered"] = alive
+    if buffers.loaded is not None:
+        loaded = np.maximum(start, buffers.loaded * plans.quantity("frozen"))
+        moments[0]["parameters"] = Sum(plans=loaded)
     passes = work.activations + np.maximum(
         work.logits_peak + work.logits_cached,
         work.in_layer - work.between + work.logits_kept,
     )
-    cached = passes + growing + step + backward
+    cached = Sum(work=passes) + growing + step + backward
     return Footprint(
         static=static,
         moments=moments,
-        held=gradients + work.between,
+        held=gradients + between,
         cached=cached if gathered is None else cached + gathered[1],
     )
 
 
 def _init(
-    work: StageWork,
+    plans: Plans,
     buffers: Buffers,
-    weights: Floats,
-    states: Callable[[str], Floats],
+    weights: Sum,
+    states: Callable[[str], Sum],
     gpu_bytes: float,
 ) -> Floats:
-    """Bytes when the engine starts: weights, and flattening them or making the states.
+    """Bytes when the engine starts [plans]: weights, and flattening them or making the states.
 
     DeepSpeed flattens on the GPU only where it has room for a second copy (stage_1_and_2.py,
     flatten_on_accelerator). ZeRO-3 gathers the largest parameter once more beside its bucket.
     """
-    with_room = states("flattened_with_room")
-    flat = states("flattened") + np.where(weights + with_room <= gpu_bytes, with_room, 0.0)
-    more = np.maximum(flat, states("init"))
+    held = plans.bytes(weights)
+    with_room = plans.bytes(states("flattened_with_room"))
+    flat = plans.bytes(states("flattened")) + with_room * (held + with_room <= gpu_bytes)
+    more = np.maximum(flat, plans.bytes(states("init")))
     if buffers.permanent.any():
-        master = states("master")
-        gradient = states("gradients_kept") + buffers.permanent + buffers.element * work.matrix
+        master = plans.bytes(states("master"))
+        one = Sum(sharding=buffers.permanent) + Sum(
+            {"matrix": buffers.permanent * 0 + buffers.element}
+        )
+        gradient = plans.bytes(states("gradients_kept") + one)
         first = np.minimum(master, 4.0 * SUB_GROUP)  # an fp32 gradient of the largest sub-group
-        gathered = master + np.maximum(gradient, first)
-        more = np.maximum(more, np.where(buffers.permanent > 0, gathered, 0.0))
-    return weights + more
+        three = plans.sharding(buffers.permanent) > 0
+        more = np.maximum(more, three * (master + np.maximum(gradient, first)))
+    return held + more

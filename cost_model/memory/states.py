@@ -5,18 +5,17 @@ moments a parameter; ZeRO divides optimizer (1), gradients (2) and weights (3) b
 ranks (arXiv 1910.02054, section 5). Megatron's distributed optimizer holds 6 + 12 / d.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.engines import Engines, engines
 from cost_model.memory.gradients import gradients
-from cost_model.memory.groups import spread
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
 from cost_model.memory.update import update_bytes
-from cost_model.plans import Floats, Ints, Offload, PlanTable
+from cost_model.plans import Floats, Offload, PlanTable
 from cost_model.specs import TrainingSpec
 
 OPTIMIZER_BYTES = {
@@ -68,10 +67,6 @@ class Rates:
     """Elements of the optimizer that are offloaded, per parameter of this rank's stage."""
     weights_away: Floats
     """The same of 16-bit weights."""
-
-    def spread(self, of_row: Ints) -> "Rates":
-        """From combinations to rows."""
-        return Rates(**{f.name: spread(getattr(self, f.name), of_row) for f in fields(self)})
 
 
 def state_rates(

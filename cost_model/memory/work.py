@@ -24,7 +24,7 @@ from cost_model.memory.parameters import (
 )
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
-from cost_model.plans import Floats, Ints, PlanTable, Recompute
+from cost_model.plans import Floats, PlanTable, Recompute
 from cost_model.specs import ModelSpec, TrainingSpec
 
 
@@ -66,16 +66,10 @@ class StageWork:
     on_host: Floats
     """Layer inputs that cpu_checkpointing keeps in host memory."""
 
-    def pick(self, rows: Ints) -> "StageWork":
-        """The given rows; what is 0 everywhere stays one value."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        rare = ("expert", "frozen", "on_host", "replicated", "oversized")
-        return StageWork(
-            **{
-                name: value.take(rows) if name not in rare or value.any() else value[:1]
-                for name, value in columns.items()
-            }
-        )
+    def quantities(self) -> dict[str, Floats]:
+        """What bytes are counted per unit of, by name."""
+        names = ("dense", "expert", "frozen", "params", "largest", "layer", "matrix", "replicated")
+        return {name: getattr(self, name) for name in names}
 
 
 def joined(parts: list[StageWork]) -> StageWork:

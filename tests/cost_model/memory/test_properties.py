@@ -9,7 +9,7 @@ from cost_model.calibration.memory import default_memory_coefficients
 from cost_model.catalogue import model
 from cost_model.memory import memory
 from cost_model.memory.layout import candidate_stages
-from cost_model.memory.prediction import sharding
+from cost_model.memory.sharding import sharding
 from cost_model.memory.work import plan_work, stage_work
 from cost_model.plans import Floats, PlanTable
 from cost_model.specs import TrainingSpec
@@ -34,9 +34,9 @@ def states(table: PlanTable, name: str) -> Floats:
         held = stage_work(spec, TRAINING, table, shared, stages)
         total = np.zeros(len(table))
         for rate in STATES:
-            total = total + getattr(rates.dense, rate) * held.dense
+            total = total + getattr(rates.dense, rate)[rates.of_plan] * held.dense
             if rates.expert is not None:
-                total = total + getattr(rates.expert, rate) * held.expert
+                total = total + getattr(rates.expert, rate)[rates.of_plan] * held.expert
         most = np.maximum(most, total)
     return most
 

@@ -1,0 +1,80 @@
+"""How the states of a table of plans are sharded: one row for each combination that occurs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.memory.buffers import Buffers, buffers
+from cost_model.memory.engines import is_pipelined
+from cost_model.memory.groups import group
+from cost_model.memory.profile import by_software
+from cost_model.memory.states import Rates, state_rates
+from cost_model.memory.sums import Plans
+from cost_model.memory.work import StageWork
+from cost_model.plans import Floats, Ints, PlanTable, Software
+from cost_model.specs import ModelSpec, TrainingSpec
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Distinct shardings [shardings]."""
+
+    dense: Rates
+    expert: Rates | None
+    """None where the model has no experts."""
+    buffers: Buffers
+    growth: Floats
+    """What the allocator caches beyond what a step allocates and frees, as a share."""
+    of_plan: Ints
+    """The sharding of each plan [plans]."""
+
+
+def sharding(
+    coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
+) -> Sharding:
+    """Computed once per combination of the columns it depends on."""
+    groups = group(
+        table.software,
+        table.zero_stage,
+        table.zero_group,
+        table.ep,
+        table.grad_accum > 1,
+        table.offload_optimizer,
+        table.offload_param,
+        table.offload_ratio,
+        table.overlap_comm,
+        table.reduce_bucket,
+        table.max_live_params,
+        table.hpz,
+        is_pipelined(table),
+        table.sp * table.cp > 1,
+    )
+    few = table.take(groups.first)
+    over = few.zero_group.astype(np.float64)
+    expert = None
+    if model.is_moe and training.lora is None:
+        expert = state_rates(coefficients, training, few, np.maximum(over / few.ep, 1.0))
+    return Sharding(
+        dense=state_rates(coefficients, training, few, over),
+        expert=expert,
+        buffers=buffers(coefficients, training, few),
+        growth=by_software(coefficients, few.software, lambda p: p.cache_growth),
+        of_plan=groups.of_row,
+    )
+
+
+def placed(table: PlanTable, states: Sharding, work: StageWork, of_work: Ints) -> Plans:
+    """The plans of a table by their work and their sharding.
+
+    of_work: the row of `work` of each plan [plans]. AutoTP under ZeRO-3 leaves what it does not cut
+    partitioned over all ranks, as zero.Init had it: TP ranks hold parts of embeddings, head and
+    norms, not copies (auto_tp.py _gather_zero3_params).
+    """
+    plans = Plans(work.quantities(), of_work, states.of_plan)
+    if work.replicated.any():
+        over_all = (table.software == Software.DEEPSPEED) & (table.zero_stage == 3)
+        if over_all.any():
+            less = np.where(over_all, plans.quantity("replicated"), 0.0)
+            plans.replace("dense", plans.quantity("dense") - less)
+    return plans
