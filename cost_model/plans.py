@@ -47,6 +47,14 @@ class Software(_Named):
     FSDP = 4  # PyTorch FSDP, MosaicML, torchtitan
 
 
+def any_of(software: Ints, *kinds: Software) -> Bools:
+    """Whether each row's software is one of these [rows]."""
+    wanted = np.zeros(len(Software), np.bool_)
+    wanted[list(kinds)] = True
+    found: Bools = wanted.take(software)
+    return found
+
+
 class Recompute(_Named):
     """Which activations are recomputed in the backward pass."""
 

@@ -66,7 +66,7 @@ class StepPrediction:
     """Seconds of one optimizer step."""
 
     seconds: Floats
-    parts: dict[str, Floats]
+    parts: Mapping[str, Floats]
     """Exposed seconds by STEP_PARTS; they sum to seconds."""
     model_flops: Floats
     """Model FLOPs of one step over all GPUs, without recompute (arXiv 2205.05198, equation 7)."""
@@ -74,7 +74,7 @@ class StepPrediction:
     """Model FLOPs over the peak of the GPUs used, in the training precision."""
     hfu: Floats
     """The same with recompute."""
-    traffic_bytes: dict[str, Floats]
+    traffic_bytes: Mapping[str, Floats]
     """Bytes each rank sends per step, by part that ends in _comm, and 'offload'."""
 
 

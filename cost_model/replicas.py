@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.calibration import Coefficients
+from cost_model.calibration.columns import software_column
 from cost_model.collectives import Ring, Topology
 from cost_model.memory.groups import group
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
@@ -87,8 +88,8 @@ def data_parallel(
         own = _rings(topology, np.maximum(size // table.ep, 1), table.tp * table.ep)
         gather = gather + own.all_gather(expert * element)
         reduce = reduce + own.all_gather(expert * wire * trained)
-    copied = np.array([coefficients.of_software(s).zero_traffic_ratio for s in Software])
-    copied = np.where(none, 1.0, copied.take(table.software))
+    copied = software_column(coefficients, "zero_traffic_ratio", table.software)
+    copied = np.where(none, 1.0, copied)
     gather, reduce = gather * copied, reduce * copied
     again = gather
     if three.any() and (table.quantized_weights.any() or table.hpz.max() > 1):
@@ -106,8 +107,8 @@ def data_parallel(
     # What runs beside a backward pass: reductions, and at stage 3 the gather; behind a forward
     # pass: stage 3's gather, and Megatron's of the weights just updated
     behind = three | (table.overlap_comm & megatron)
-    hidden = np.array([coefficients.of_software(s).dp_overlap for s in Software])
-    hidden = hidden.take(table.software) * (table.overlap_comm | three)
+    hidden = software_column(coefficients, "dp_overlap", table.software)
+    hidden = hidden * (table.overlap_comm | three)
     behind = behind & ((table.prefetch_bucket > 0) | ~three)
     # Interleaved chunks are reduced and gathered while p micro-batches pass the other chunks
     window = np.where(megatron & (table.vpp > 1), np.minimum(table.pp, table.grad_accum), 1)

@@ -1,18 +1,23 @@
 """The slowest pipeline stage of each plan: what one micro-batch costs on it, by part."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 
 from cost_model.calibration import Coefficients
-from cost_model.memory.groups import Groups, group
+from cost_model.calibration.columns import software_column
+from cost_model.memory.groups import Groups, group_rows
 from cost_model.memory.parameters import dense_per_layer
 from cost_model.pipeline import divide
-from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
+from cost_model.plans import Bools, Floats, PlanTable, Recompute, Software
 from cost_model.shapes import Shapes
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from cost_model.traffic import hand_overs
+
+_DIVISION = ("pp", "first_stage_layers", "last_stage_layers")
+_REPEATED = ("recompute", "recompute_layers")
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,6 @@ class StageTimes:
     sp_bytes: Floats
     ep_bytes: Floats
     hop_bytes: Floats
-
-
-def software_column(known: Coefficients, name: str, software: Ints) -> Floats:
-    """A coefficient of each row's software [rows]."""
-    values = np.array([getattr(known.of_software(s), name) for s in Software], float)
-    return values.take(software)
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,7 @@ def stage_times(
     plans: PlanTable,
     shapes: Shapes,
     known: Coefficients,
+    differs: Container[str],
     runs_ahead: bool = True,
 ) -> StageTimes:
     """The slowest stage of each distinct division of the model into stages of a shape.
@@ -174,15 +174,9 @@ def stage_times(
     the last, which for a large vocabulary makes the last stage the slow one. runs_ahead: whether
     the host issues work while the device computes.
     """
-    groups = group(
-        shapes.groups.of_row,
-        plans.pp,
-        plans.first_stage_layers,
-        plans.last_stage_layers,
-        plans.recompute,
-        plans.recompute_layers,
-        plans.zero_stage == 3,
-    )
+    shape = (shapes.groups.of_row,) if shapes.groups.count > 1 else ()
+    sharded = (plans.zero_stage == 3,) if "zero_stage" in differs else ()
+    groups = group_rows(plans, (*_DIVISION, *_REPEATED), differs, *shape, *sharded)
     table = plans.take(groups.first)
     rows = len(table)
     of_shape = Groups(shapes.groups.first, shapes.groups.of_row.take(groups.first))
@@ -199,9 +193,8 @@ def stage_times(
     head = head_forward + spread(shapes.edges.head_backward)
     embedding_comm, head_comm = spread(shapes.embedding_comm), spread(shapes.head_comm)
 
-    divisions = group(table.pp, table.first_stage_layers, table.last_stage_layers)
-    columns = (table.pp, table.first_stage_layers, table.last_stage_layers)
-    picked = (column.take(divisions.first).tolist() for column in columns)
+    divisions = group_rows(table, _DIVISION, differs)
+    picked = (getattr(table, name).take(divisions.first).tolist() for name in _DIVISION)
     stages = divide(model, zip(*picked, strict=True))
     slowest, total = np.full(rows, -1.0), np.zeros(rows)
     best = np.zeros(rows, np.int64)

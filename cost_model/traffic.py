@@ -14,7 +14,7 @@ from cost_model.collectives import (
 from cost_model.compute.head import parallel_loss
 from cost_model.compute.layer import LayerTimes, rank_tokens
 from cost_model.moe import all_to_all_bytes
-from cost_model.plans import Floats, PlanTable, Software
+from cost_model.plans import Floats, PlanTable, Software, any_of
 from cost_model.specs.model import Layer, ModelSpec
 from cost_model.specs.training import TrainingSpec
 
@@ -169,7 +169,7 @@ def _column_matrices(layer: Layer, table: PlanTable) -> Floats:
     gated = (layer.mlp is not None and layer.mlp.gated) or layer.moe is not None
     attention = (layer.attention is not None) + (layer.cross_attention is not None)
     joined = attention + (0.0 if layer.parallel_residual else 1.0)
-    apart = np.isin(table.software, (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE))
+    apart = any_of(table.software, Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE)
     whole = table.software == Software.DEEPSPEED
     return joined + np.where(apart & gated, 1.0, 0.0) + np.where(whole, 2.0 * attention, 0.0)
 
@@ -224,5 +224,5 @@ def hand_overs(table: PlanTable) -> Floats:
     stage between two others waits for four (runtime/pipe/schedule.py, TrainSchedule).
     """
     in_turn = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED)
-    between = np.isin(table.software, in_turn) & (table.pp > 2)
+    between = any_of(table.software, *in_turn) & (table.pp > 2)
     return np.where(between, 4.0, 2.0)

@@ -1,5 +1,6 @@
 """A plan with its prediction as plain data: what is stored, shown and sent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +140,7 @@ def run_of(world: World, seconds: float, gpus: int) -> CandidateRun | None:
     return CandidateRun(steps, steps * seconds / SECONDS_PER_DAY, gpu_hours, usd)
 
 
-def _row(columns: dict[str, Floats], row: int) -> dict[str, float]:
+def _row(columns: Mapping[str, Floats], row: int) -> dict[str, float]:
     return {name: float(column[row]) for name, column in columns.items()}
 
 

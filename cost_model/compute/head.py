@@ -7,7 +7,7 @@ import numpy as np
 from cost_model.compute.gemm import gemm_seconds, stack
 from cost_model.compute.layer import rank_tokens
 from cost_model.compute.rates import Rates
-from cost_model.plans import Bools, Floats, PlanTable, Software
+from cost_model.plans import Bools, Floats, PlanTable, Software, any_of
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 
@@ -23,8 +23,7 @@ def parallel_loss(table: PlanTable) -> Bools:
     """Whether each tensor-parallel rank computes the loss of its own part of the vocabulary
     [plans]: Megatron's cross-entropy and PyTorch's loss_parallel do, others gather the logits."""
     gathers = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE)
-    parallel: Bools = ~np.isin(table.software, gathers)
-    return parallel
+    return ~any_of(table.software, *gathers)
 
 
 @dataclass(frozen=True)

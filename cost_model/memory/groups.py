@@ -1,12 +1,13 @@
 """Distinct combinations of a few columns, so that a term is computed once for each of them."""
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cost_model.plans import Ints
+from cost_model.plans import Ints, PlanTable
 
 _DENSE = 1 << 18
 """Largest range that is numbered through a table instead of by sorting."""
@@ -36,6 +37,23 @@ def spread(values: npt.NDArray[Any], of_row: Ints) -> npt.NDArray[Any]:
     return values.take(of_row)
 
 
+def varying(table: PlanTable, names: Iterable[str]) -> frozenset[str]:
+    """Those of the columns that do not hold one value alone."""
+    found = ((name, getattr(table, name)) for name in names)
+    return frozenset(name for name, column in found if (column != column[:1]).any())
+
+
+def group_rows(
+    table: PlanTable, names: Iterable[str], among: Container[str], *more: npt.NDArray[Any]
+) -> Groups:
+    """Groups the rows of a table by the named columns that are `among` those that vary, and by
+    `more` columns."""
+    columns = [getattr(table, name) for name in names if name in among]
+    if not columns and not more:
+        return Groups(np.zeros(min(len(table), 1), np.int64), np.zeros(len(table), np.int64))
+    return group(*columns, *more)
+
+
 def group(*columns: npt.NDArray[Any]) -> Groups:
     """Groups the rows of equal-length columns by their values."""
     length = len(columns[0])
@@ -45,9 +63,11 @@ def group(*columns: npt.NDArray[Any]) -> Groups:
         code, distinct = _number(column, _FEW)
         if distinct == 1:
             continue
+        if size > 1 and size * distinct > _DENSE:  # keeps the key small enough for a table
+            key, size = _number(key)
         key = code if size == 1 else key * distinct + code
         size *= distinct
-        if size > _DENSE:  # keeps the key small whatever the number of columns
+        if size > _DENSE:
             key, size = _number(key)
     of_row, count = _number(key)
     first = np.empty(count, np.int64)

@@ -88,6 +88,9 @@ _SOFTWARE_FIELDS: tuple[Limits, ...] = (
     ("step_ms", 0.5, 200.0, 6.0, 0.80),
     ("dp_overlap", 0.05, 1.0, 0.7, 0.40),
 )
+_SHARDING: Limits = ("zero_traffic_ratio", 0.8, 5.0, 1.2, 0.30)
+_SHARDING_ENGINES = (("deepspeed", "deepspeed_pipeline", "megatron_deepspeed"), ("fsdp",))
+"""Software that shards by the same code. Megatron's distributed optimizer moves flat buffers."""
 
 
 def document(coefficients: Coefficients) -> dict[str, Any]:
@@ -124,6 +127,8 @@ def free_parameters(coefficients: Coefficients) -> list[Parameter]:
     for software in doc["software"]:
         for limits in _SOFTWARE_FIELDS:
             add([("software", software)], limits)
+    for engine in _SHARDING_ENGINES:
+        add([("software", s) for s in engine], _SHARDING)
     return found
 
 
