@@ -49,12 +49,15 @@ class Loop:
                 self._forget_pass()
             self._hooks.give_up_step()
 
-    def _measure(self, number: int, clock: Any) -> StepMeasurement:
+    def one_more(self) -> None:
+        """A step like the last one, which nobody measures here."""
+        self.trainer.train_step(self._batches(len(self.measured), self._trial_now()), self._sync())
+
+    def _batches(self, number: int, trial: TrialFile) -> Any:
         from trials.data import micro_batches
 
-        mesh, trial = self.trainer.mesh, self._trial_now()
-        plan = trial.plan
-        batches = micro_batches(
+        mesh, plan = self.trainer.mesh, trial.plan
+        return micro_batches(
             trial,
             number,
             dp_rank=mesh.dp.rank,
@@ -62,6 +65,11 @@ class Loop:
             parts=plan.sp * plan.cp,
             device=self.device,
         )
+
+    def _measure(self, number: int, clock: Any) -> StepMeasurement:
+        trial = self._trial_now()
+        plan = trial.plan
+        batches = self._batches(number, trial)
         clock.take()
         sync = self._sync()
         sync()

@@ -1,15 +1,18 @@
 """What a worker measures besides the clock: collectives, memory, bandwidth."""
 
+import importlib
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trials.exposed import watched
 from trials.parallel.mesh import Axis, Mesh
 from trials.result import CollectiveMeasurement, MemoryMeasurement
 
@@ -25,21 +28,23 @@ KINDS = {
     "reduce": "reduce",
     "send": "p2p",
     "recv": "p2p",
+    "batch_isend_irecv": "p2p",
 }
 """Functions of torch.distributed by the kind of their traffic."""
 
 
 class CollectiveClock:
-    """Times every blocking collective of this process, by kind.
+    """Times what this process waits for in collectives, by kind.
 
-    On a CPU that is the exposed time. On a GPU a call returns before its work is done, so only
-    bytes are counted there.
+    That is calls that block and waits for those that were started without. On a CPU it is the
+    exposed time. On a GPU a call returns before its work is done: see `trials.exposed.profiled`.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.n_bytes: dict[str, int] = defaultdict(int)
         self._originals: dict[str, Callable[..., Any]] = {}
+        self._undo: list[Callable[[], None]] = []
         self._depth = 0
 
     def __enter__(self) -> "CollectiveClock":
@@ -48,11 +53,26 @@ class CollectiveClock:
             if original is not None:
                 self._originals[name] = original
                 setattr(dist, name, self._timed(original, kind))
+        self._watch_engine()
         return self
+
+    def _watch_engine(self) -> None:
+        """DeepSpeed's backend holds two of the functions as attributes since it was made."""
+        backend: Any = importlib.import_module("deepspeed.comm.comm").cdb
+        for name, kind in (
+            ("all_gather_function", "all_gather"),
+            ("reduce_scatter_function", "reduce_scatter"),
+        ):
+            original = getattr(backend, name, None)
+            if original is not None:
+                setattr(backend, name, self._timed(original, kind))
+                self._undo.append(partial(setattr, backend, name, original))
 
     def __exit__(self, *error: object) -> None:
         for name, original in self._originals.items():
             setattr(dist, name, original)
+        for undo in self._undo:
+            undo()
 
     def _timed(self, original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,12 +81,15 @@ class CollectiveClock:
             self._depth += 1
             began = time.perf_counter()
             try:
-                return original(*args, **kwargs)
+                work = original(*args, **kwargs)
             finally:
                 self._depth -= 1
-                self.seconds[kind] += time.perf_counter() - began
-                sizes = [a.numel() * a.element_size() for a in args if isinstance(a, Tensor)]
-                self.n_bytes[kind] += max(sizes, default=0)
+                add_seconds(time.perf_counter() - began)
+                self.n_bytes[kind] += _payload(args, kwargs)
+            return watched(work, add_seconds)
+
+        def add_seconds(seconds: float) -> None:
+            self.seconds[kind] += seconds
 
         return call
 
@@ -76,6 +99,17 @@ class CollectiveClock:
         self.seconds.clear()
         self.n_bytes.clear()
         return seconds, n_bytes
+
+
+def _payload(args: Any, kwargs: Any) -> int:
+    """Bytes of the larger side of a call; of a batch of sends and receives, what is sent."""
+    values = (*args, *kwargs.values())
+    sizes = [v.numel() * v.element_size() for v in values if isinstance(v, Tensor)]
+    for value in values:
+        for one in value if isinstance(value, list) else ():
+            if isinstance(one, dist.P2POp) and one.op is dist.isend:
+                sizes.append(one.tensor.numel() * one.tensor.element_size())
+    return max(sizes, default=0)
 
 
 class MemoryClock:

@@ -1,6 +1,7 @@
 """How a trial ended, as data: what went wrong teaches as much as what went well. No torch here."""
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from cost_model.specs.frozen import Frozen
@@ -39,9 +40,13 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _ASKED = re.compile(r"Tried to allocate ([\d.]+) ([KMGT]iB|bytes)")
 _FREE = re.compile(r"of which ([\d.]+) ([KMGT]iB|bytes) is free")
 _CPU_ASKED = re.compile(r"you tried to allocate (\d+) bytes")
-_LATE = re.compile(r"(?:[Rr]ank\s*\[?(\d+)\]?.{0,80}(?:did not|failed to) (?:join|reach|report))")
+_LATE = re.compile(
+    r"[Rr]ank\s*\[?(\d+)\]?.{0,80}?(?:did not|failed to) (?:join|reach|report|pass)", re.DOTALL
+)
 
 _SIGKILL = (-9, 137)
+ENDED_HERE = 256
+"""In place of an exit code, which has eight bits: the supervisor ended this rank itself."""
 
 
 def _bytes(found: re.Match[str] | None) -> int | None:
@@ -108,6 +113,9 @@ def of_exit_code(code: int, rank: int | None, log_tail: str) -> Outcome:
     if code in _SIGKILL:
         message = "killed with signal 9: the kernel's answer to exhausted host memory"
         return Outcome(kind="out_of_host_memory", message=message, rank=rank)
+    if code == ENDED_HERE:
+        message = "ended because another rank had failed or time was up"
+        return Outcome(kind="cancelled", message=message, rank=rank)
     if is_collective_timeout(log_tail):
         return Outcome(kind="collective_timeout", message=log_tail[-2000:], rank=rank)
     return Outcome(kind="crashed", message=f"exit code {code}: {log_tail[-2000:]}", rank=rank)
@@ -121,7 +129,7 @@ def first_cause(outcomes: list[Outcome]) -> Outcome:
     order = {"out_of_gpu_memory": 0, "out_of_host_memory": 1, "not_a_number": 2, "refused": 2}
 
     def weight(outcome: Outcome) -> tuple[int, int]:
-        if outcome.kind == "ok":
+        if outcome.kind in ("ok", "cancelled"):
             return (9, 0)
         if is_lost_peer(outcome.message):
             return (8, outcome.rank or 0)
@@ -129,3 +137,24 @@ def first_cause(outcomes: list[Outcome]) -> Outcome:
         return (order.get(outcome.kind, late), outcome.rank or 0)
 
     return min(outcomes, key=weight)
+
+
+def late_rank(outcomes: Mapping[int, Outcome], progress: Mapping[int, int]) -> int | None:
+    """The rank for which the others waited until their collective timed out.
+
+    outcomes and progress: by rank; progress counts the phases that a rank has entered. The rank
+    that an error names; else, of those that waited for nobody, the one that came least far; else
+    the one that is behind all others. None where nothing tells.
+    """
+    waited = {rank for rank, o in outcomes.items() if o.kind == "collective_timeout"}
+    for rank in sorted(waited):
+        named = _LATE.search(outcomes[rank].message)
+        if named:
+            return int(named[1])
+    others = [rank for rank in progress if rank not in waited]
+    if others:
+        return min(others, key=lambda rank: (progress[rank], rank))
+    behind = min(progress, key=lambda rank: (progress[rank], rank), default=None)
+    if behind is None or list(progress.values()).count(progress[behind]) > 1:
+        return None
+    return behind

@@ -31,7 +31,7 @@ class StepMeasurement(Frozen):
     backward: float
     step: float
     communication: dict[str, float]
-    """Seconds inside blocking collectives, by kind; they overlap the other parts."""
+    """Seconds spent waiting in collectives, by kind; they overlap the other parts."""
     traffic_bytes: dict[str, int]
     """Bytes handed to collectives, by kind."""
     loss: float
@@ -129,11 +129,28 @@ class RankReport(Frozen):
     memory: tuple[MemoryMeasurement, ...] = ()
     collectives: tuple[CollectiveMeasurement, ...] = ()
     kernels: tuple[KernelMeasurement, ...] = ()
+    exposed: dict[str, float] | None = None
+    """Seconds of a step in which nothing but communication ran, by kind, as a GPU's profiler saw
+    it in a step after the measured ones; None on a CPU, where `communication` says it."""
     startup: dict[str, float] = Field(default_factory=dict)
     """Seconds of import, process group, model, engine."""
     notes: tuple[str, ...] = ()
     adapted: Adaptation | None = None
     """Where the trial adapted its micro-batch; the same on all ranks but for `waiting`."""
+
+
+class Performance(Frozen):
+    """What a trial reached in its median step."""
+
+    step_seconds: float
+    tokens_per_s: float
+    """Of all ranks."""
+    flops_per_s_per_rank: float
+    """Of the model, without recompute."""
+    peak_flops_per_s: float | None
+    """Of one rank's device; None where it is not known."""
+    peak_source: str | None
+    mfu: float | None
 
 
 class Finding(Frozen):
@@ -151,6 +168,7 @@ class TrialResult(Frozen):
     ranks: tuple[RankReport, ...]
     findings: tuple[Finding, ...] = ()
     wall_seconds: float = 0.0
+    performance: Performance | None = None
 
     @property
     def step_seconds(self) -> float | None:

@@ -31,6 +31,7 @@ class Progress:
     folder: Path
     rank: int
     phase: str = "load"
+    entered: int = 0
     startup: dict[str, float] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
 
@@ -42,9 +43,10 @@ class Progress:
         self.enter(phase)
 
     def enter(self, phase: str) -> None:
-        """Begins a phase."""
+        """Begins a phase; how many were begun tells which rank is behind."""
         self.phase = phase
-        (self.folder / f"phase-{self.rank}").write_text(phase, "utf-8")
+        self.entered += 1
+        (self.folder / f"phase-{self.rank}").write_text(f"{phase} {self.entered}", "utf-8")
 
 
 def read_trial(folder: Path) -> TrialFile:
@@ -114,6 +116,7 @@ def _run(
     _join(device, limit)
     progress.reached("process_group", "init")
     from trials.engines import build_trainer
+    from trials.exposed import profiled
     from trials.loop import Loop
     from trials.measure import CollectiveClock, MemoryClock, sweep
     from trials.model.transformer import parameter_count
@@ -133,6 +136,7 @@ def _run(
     loop = Loop(trial, trainer, device)
     with CollectiveClock() as clock:
         outcome = loop.run(clock)
+    exposed = profiled(loop.one_more) if device.type == "cuda" and outcome.kind == "ok" else None
     report = RankReport(
         rank=rank,
         host=socket.gethostname(),
@@ -144,6 +148,7 @@ def _run(
         memory=memory.report(),
         collectives=swept,
         kernels=kernels,
+        exposed=exposed,
         startup=progress.startup,
         notes=tuple(trainer.notes),
         adapted=loop.adaptation(),
@@ -169,8 +174,11 @@ def _device(trial: TrialFile, local_rank: int) -> Any:
 
 def _join(device: Any, limit: timedelta) -> None:
     import deepspeed
+    from torch.distributed import distributed_c10d
 
     backend = "nccl" if device.type == "cuda" else "gloo"
+    # The engine makes its groups without a time limit, which would be PyTorch's 10 or 30 minutes.
+    distributed_c10d._get_default_timeout = lambda backend: limit
     deepspeed.init_distributed(dist_backend=backend, timeout=limit, verbose=False)
 
 

@@ -68,13 +68,13 @@ def reduce_scatter_coalesced(tensors: list[Tensor], group: Any = None) -> list[T
     if len(tensors) == 1 and like.numel() % ranks == 0:
         flat = like.view(-1)
     else:
-        pads = [  # alive while the buffer is filled
+        filling = [  # alive while the buffer is filled
             torch.empty(pad, dtype=t.dtype, device=t.device)
             for t, part in zip(tensors, parts, strict=True)
-            for pad in _pads(t.numel(), part, ranks)
+            for pad in pads(t.numel(), part, ranks)
         ]
         flat = torch.empty(sum(parts) * ranks, dtype=like.dtype, device=like.device)
-        del pads
+        del filling
     flat.div_(ranks)
     own = flat.narrow(0, rank * sum(parts), sum(parts))
     collectives._torch_reduce_scatter_fn(flat, own, group=group)
@@ -86,7 +86,7 @@ def reduce_scatter_coalesced(tensors: list[Tensor], group: Any = None) -> list[T
     return found
 
 
-def _pads(numel: int, part: int, ranks: int) -> list[int]:
+def pads(numel: int, part: int, ranks: int) -> list[int]:
     """Elements by which the last ranks' parts of a tensor are padded."""
     full = numel // part
     return [part - max(numel - rank * part, 0) for rank in range(full, ranks)]
