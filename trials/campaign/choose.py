@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from cost_model.plans import Floats, Plan
+from cost_model.plans import Floats, Plan, PlanTable
 from planner.request import Resolved
 from planner.rules import violations
 from planner.search.knobs import WholeSpace
@@ -23,7 +23,7 @@ from planner.search.optimize import sampler
 from planner.space.fine import HELD, SOLVED
 from trials.campaign.ranking import BLAMED, objective_scores, trialable
 from trials.campaign.state import CampaignState, CampaignTrial
-from trials.campaign.surrogate import Belief, believe, calibrated
+from trials.campaign.surrogate import Belief, believe, calibrated, likeness
 
 DRAW_EVERY = 3
 """After the first two trials every third is the sampler's own."""
@@ -32,18 +32,20 @@ ASKS = 30
 LEAST_HOPE = -2.33
 """Deviations from the best plan below which a drawn one is not worth a trial: its chance of being
 better is 1 %."""
+SAME_FAULT = 0.8
+"""Chance that a plan equal in all that matters fails for the same reason."""
 FINE = (*HELD, *SOLVED, "recompute_layers", "first_stage_layers", "last_stage_layers")
 """Knobs that the search solves for each plan."""
 GIB = 2**30
 
 
 def worth(state: CampaignState, belief: Belief, scores: Floats) -> Floats:
-    """Expected improvement on the best plan measured, times the chance to fit [plans].
+    """Expected improvement on the best plan measured, times the chance to run [plans].
 
     Improvement of the logarithm of the objective; with log normal times it has the closed form of
     Jones, Schonlau and Welch 1998, equation 15. Before any trial the best prediction comes first.
     """
-    chance = belief.prediction.fits_probability
+    chance = belief.prediction.fits_probability * survival(state, belief)
     if not belief.measured.any():
         return np.exp(scores.min() - scores) * chance
     best = scores[belief.measured].min()
@@ -53,6 +55,17 @@ def worth(state: CampaignState, belief: Belief, scores: Floats) -> Floats:
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
     gain: Floats = deviation * (z * below + density) * chance
     return gain
+
+
+def survival(state: CampaignState, belief: Belief) -> Floats:
+    """Chance that what failed before does not fail again: plans like a failed one are doubtful
+    [plans]."""
+    failed = [t.plan for t in state.trials if t.outcome in BLAMED]
+    if not failed:
+        return np.ones(len(belief.mean))
+    alike = likeness(belief.table, PlanTable.from_plans(failed)).max(axis=1)
+    chance: Floats = 1.0 - SAME_FAULT * alike
+    return chance
 
 
 def proposals(

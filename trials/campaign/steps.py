@@ -1,29 +1,27 @@
 """The campaign, step by step. Every step is a pure function of the request and the state."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from cost_model.calibration import Coefficients
 from cost_model.calibration.cluster import ClusterCalibration, cluster_key, later, uncalibrated
 from cost_model.calibration.cluster_fit import fit
-from cost_model.plans import Plan, PlanTable
-from cost_model.predict import predict
-from planner.export import ds_config
+from cost_model.plans import Plan
 from planner.request import Resolved
 from trials.campaign.choose import proposals
+from trials.campaign.files import trial_file, untried_proxies
+from trials.campaign.notes import notes
 from trials.campaign.observe import measured, observations
-from trials.campaign.proxy import depths, shrink, small
 from trials.campaign.ranking import rerank
 from trials.campaign.state import CampaignSettings, CampaignState, CampaignTrial
-from trials.preflight import SUPPORTED, refusal
-from trials.proposal import Proposal, Proxy
+from trials.preflight import refusal
 from trials.result import TrialResult
 from trials.trial_file import TrialFile
 
 HOPELESS = 3
 """So many trials none of which ran: the cluster or the model is the matter, not the plan."""
 
-FITS = 0.5
-"""A proxy that is less likely to fit is made shallower."""
+NOT_ITS_FAULT = ("launch_failure", "cancelled")
+"""Ends of a trial that say nothing of its plan."""
 
 
 def begin(
@@ -145,145 +143,43 @@ def _ended(resolved: Resolved, state: CampaignState) -> CampaignState:
 def _next(resolved: Resolved, state: CampaignState) -> TrialFile | None:
     """The next trial. A proxy whose other depth was not run yet comes first."""
     for plan, trial in _begun(state).items():
-        for proxy in _untried(resolved, state, plan):
-            return _file(resolved, state, plan, proxy, drawn=trial.origin == "sampler")
-    for plan, drawn in proposals(resolved, state, {t.plan for t in state.trials}):
+        for proxy in untried_proxies(resolved, state, plan):
+            return trial_file(resolved, state, plan, proxy, drawn=trial.origin == "sampler")
+    for plan, drawn in proposals(resolved, state, _tried(state)):
         if _runs(resolved, state, plan):
             small_one = plan.world_size > state.ranks
-            first = _untried(resolved, state, plan)[0] if small_one else None
-            return _file(resolved, state, plan, first, drawn=drawn)
+            first = untried_proxies(resolved, state, plan)[0] if small_one else None
+            return trial_file(resolved, state, plan, first, drawn=drawn)
     return None
 
 
 def _any_left(resolved: Resolved, state: CampaignState) -> bool:
     """Whether `_next` finds a trial."""
-    if any(_untried(resolved, state, plan) for plan in _begun(state)):
+    if any(untried_proxies(resolved, state, plan) for plan in _begun(state)):
         return True
-    tried = {t.plan for t in state.trials}
+    tried = _tried(state)
     return any(r.plan not in tried and _runs(resolved, state, r.plan) for r in state.ranking)
 
 
 def _begun(state: CampaignState) -> dict[Plan, CampaignTrial]:
-    """Plans with a proxy that ran or runs: the other depth is worth running."""
-    going = (None, "ok", "pruned")
+    """Plans with a proxy that ran, runs, or was too deep: the other depth is worth running."""
+    going = (None, "ok", "pruned", "out_of_gpu_memory", "out_of_host_memory")
     return {t.plan: t for t in state.trials if t.proxy is not None and t.outcome in going}
+
+
+def _tried(state: CampaignState) -> set[Plan]:
+    """Plans that need no other trial; one that never came to run gets a second chance."""
+    attempts = Counter(t.plan for t in state.trials)
+    unlucky = {t.plan for t in state.trials if t.outcome in NOT_ITS_FAULT}
+    return {plan for plan, count in attempts.items() if plan not in unlucky or count > 1}
 
 
 def _runs(resolved: Resolved, state: CampaignState, plan: Plan) -> bool:
     """Whether the executor can run the plan or a proxy of it."""
     runs = plan
     if plan.world_size > state.ranks:
-        proxies = _untried(resolved, state, plan) if state.settings.proxies else ()
+        proxies = untried_proxies(resolved, state, plan) if state.settings.proxies else ()
         if not proxies:
             return False
         runs = proxies[0].plan
     return refusal(runs, resolved.training.seq_len, ranks=state.ranks) is None
-
-
-def _untried(resolved: Resolved, state: CampaignState, plan: Plan) -> tuple[Proxy, ...]:
-    """Proxies of a plan that were not run yet, the deepest first."""
-    cluster = resolved.cluster
-    proxy = shrink(plan, resolved.model, ranks=state.ranks, per_node=cluster.node.gpus_per_node)
-    if proxy is None:
-        return ()
-    memory = state.prior.apply_memory()
-
-    def fits(one: Proxy) -> bool:
-        world = small(resolved.model, resolved.training, one)
-        table = PlanTable.from_plans([one.plan])
-        found = predict(world.model, cluster, world.training, table, memory_coefficients=memory)
-        return bool(found.fits_probability[0] >= FITS)
-
-    run = {t.proxy for t in state.trials if t.plan == plan}
-    return tuple(one for one in depths(proxy, fits) if one not in run)
-
-
-def _file(
-    resolved: Resolved, state: CampaignState, plan: Plan, proxy: Proxy | None, *, drawn: bool
-) -> TrialFile:
-    """The trial file of a plan, or of a proxy of it."""
-    settings, cluster = state.settings, resolved.cluster
-    model, training, runs = resolved.model, resolved.training, plan
-    if proxy is not None:
-        world = small(model, training, proxy)
-        model, training, runs = world.model, world.training, proxy.plan
-    table = PlanTable.from_plans([runs])
-    calibration = state.calibration
-    found = predict(
-        model,
-        cluster,
-        training,
-        table,
-        calibration.apply(Coefficients.default()),
-        calibration.apply_memory(),
-    )
-    return TrialFile(
-        trial_id=f"{state.campaign_id}-{len(state.trials):03d}",
-        model=model,
-        training=training,
-        plan=runs,
-        ds_config=ds_config(model, cluster, training, runs),
-        warmup_steps=settings.warmup_steps,
-        steps=settings.steps,
-        seed=settings.seed + 1234,
-        device="cpu" if cluster.node.gpu.generation == "cpu" else "auto",
-        sweep_collectives=not any(t.collectives or t.kernels for t in state.trials),
-        step_limit_s=None if proxy is not None else _limit(state),
-        timeout_s=settings.trial_timeout_s,
-        proposal=Proposal(
-            candidate=plan,
-            proxy=proxy,
-            predicted_seconds=float(found.step.seconds[0]),
-            predicted_bytes=float(found.memory.allocated_bytes[0]),
-            origin="sampler" if drawn else "ranking",
-            note="" if proxy is None else _proxy_note(plan, proxy, resolved),
-        ),
-    )
-
-
-def _limit(state: CampaignState) -> float | None:
-    """Seconds a step beyond which a trial is clearly slower than the best one."""
-    if state.settings.prune_above <= 1:
-        return None
-    times = [t.measured_seconds for t in state.trials if t.ran and t.proxy is None]
-    best = min((t for t in times if t is not None), default=None)
-    return None if best is None else best * state.settings.prune_above
-
-
-def _proxy_note(plan: Plan, proxy: Proxy, resolved: Resolved) -> str:
-    made = proxy.plan
-    cut = [f"{proxy.layers} of {resolved.model.layers} layers"]
-    for name in ("tp", "pp", "dp", "sp", "cp", "ep"):
-        before, after = getattr(plan, name), getattr(made, name)
-        if before != after:
-            cut.append(f"{name} {after} for {before}")
-    if made.grad_accum != plan.grad_accum:
-        cut.append(f"{made.grad_accum} micro-batches for {plan.grad_accum}")
-    return f"stands for {plan.world_size} ranks on {made.world_size}: " + ", ".join(cut)
-
-
-def notes(resolved: Resolved, state: CampaignState) -> tuple[str, ...]:
-    """What a reader of the state must know."""
-    found = []
-    proxies = [t for t in state.trials if t.proxy is not None]
-    if proxies:
-        found.append(
-            f"{len(proxies)} trials were proxies: smaller runs whose times go into the "
-            "calibration; the full plans are predicted by the calibrated model, not measured"
-        )
-    larger = [r for r in state.ranking if r.plan.world_size > state.ranks]
-    if larger and not state.settings.proxies:
-        found.append(
-            f"{len(larger)} of {len(state.ranking)} plans need more than the {state.ranks} ranks "
-            "of the executor and were not tried"
-        )
-    if any(t.foreign for t in state.trials):
-        found.append(
-            "trials ran on another device than the cluster's: nothing was learned from them"
-        )
-    return tuple(found + _left_out(resolved))
-
-
-def _left_out(resolved: Resolved) -> list[str]:
-    names = [s.name.lower() for s in resolved.search.software if s not in SUPPORTED]
-    return [f"trials do not run {', '.join(names)}; its plans are left out"] if names else []

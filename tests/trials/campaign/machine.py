@@ -42,7 +42,10 @@ def many_gpus(nodes: int = 4) -> Resolved:
             "model": "llama-2-13b",
             "cluster": {"preset": "dgx-a100-80g", "nodes": nodes},
             "training": {"seq_len": 4096, "global_batch": 64},
-            "search": {"allow": {"offload": False, "sp": False}},
+            "search": {
+                "allow": {"offload": False, "sp": False},
+                "limits": {"micro_batch": {"max": 2}, "pp": {"max": 4}},
+            },
         }
     ).resolve()
 
