@@ -65,7 +65,7 @@ def seconds_to(target: float, losses: Floats, seconds: Floats) -> float:
     if len(below):
         return float(seconds[: below[0] + 1].sum())
     third = max(len(losses) // 3, 1)
-    pace = (losses[-third] - losses[-1]) / third
+    pace = (losses[-1 - third] - losses[-1]) / third
     most = (BEYOND - 1) * len(losses)
     more = min((losses[-1] - target) / pace, most) if pace > 0 else most
     return float(seconds.sum() + more * seconds[-third:].mean())

@@ -19,15 +19,16 @@ from trials.entropy.proxy import Point, StepSeen
 Train = Callable[[Point, int], Iterator[StepSeen]]
 """(point, seed) to its steps; `Proxy.train`, or the same over real trials."""
 
-FIRST_WEIGHTS = (0.0, 0.01, 0.1)
-"""Asked before the sampler: no bonus, the 1e-2 of Switch's balancing loss (arXiv 2101.03961,
-section 2.2), and ten times that."""
+FIRST_WEIGHTS = (0.0, 0.1)
+"""Asked at every capacity before the sampler: no bonus, and the middle of the range."""
+ZERO_DECADES = 0.5
+"""Draws up to so many decades below the lowest weight stand for no bonus: its limit."""
 
 
 class SearchSettings(Frozen):
     """How far and how long to look."""
 
-    n_trials: int = Field(default=20, ge=1)
+    n_trials: int = Field(default=18, ge=1)
     steps: int = Field(default=200, ge=10)
     """Optimizer steps of a trial that is not pruned."""
     lowest: float = Field(default=1e-3, gt=0)
@@ -85,32 +86,43 @@ def search(train: Train, cost: StepCost, settings: SearchSettings | None = None)
         shorter = chosen.model_copy(update={"steps": chosen.steps * 3 // 4})
         target = run_point(train, cost, first, shorter).loss
     study = optuna.create_study(
-        sampler=optuna.samplers.TPESampler(seed=chosen.seed, n_startup_trials=6),
+        sampler=optuna.samplers.TPESampler(seed=chosen.seed, n_startup_trials=len(_first(chosen))),
         pruner=_pruner(chosen),
     )
-    for weight in FIRST_WEIGHTS:
-        with_bonus = {"weight": weight} if weight else {}
-        study.enqueue_trial(
-            {"bonus": weight > 0, "capacity_factor": chosen.capacities[0], **with_bonus}
-        )
-    trials: list[EntropyTrial] = []
+    for first_guess in _first(chosen):
+        study.enqueue_trial(first_guess)
+    tried: dict[Point, EntropyTrial] = {}
 
     def objective(trial: optuna.Trial) -> float:
         capacity = float(trial.suggest_categorical("capacity_factor", chosen.capacities))
-        weight = 0.0
-        if trial.suggest_categorical("bonus", (True, False)):
-            weight = trial.suggest_float("weight", chosen.lowest, chosen.highest, log=True)
+        low = chosen.lowest * 10**-ZERO_DECADES
+        weight = trial.suggest_float("weight", low, chosen.highest, log=True)
+        weight = weight if weight >= chosen.lowest else 0.0
         point = Point(weight=weight, capacity_factor=capacity, over=chosen.over)
-        found = run_point(train, cost, point, chosen, target=target, trial=trial)
-        trials.append(found)
-        if found.seconds_to_target is None:
+        if point not in tried:
+            tried[point] = run_point(train, cost, point, chosen, target=target, trial=trial)
+        found = tried[point].seconds_to_target
+        if found is None:
             raise optuna.TrialPruned
-        return found.seconds_to_target
+        return found
 
     study.optimize(objective, n_trials=chosen.n_trials)
-    done = [t for t in trials if t.seconds_to_target is not None]
+    done = [t for t in tried.values() if t.seconds_to_target is not None]
     best = min(done, key=lambda t: t.seconds_to_target or 0.0)
-    return EntropyStudy(settings=chosen, target_loss=target, best=best, trials=tuple(trials))
+    return EntropyStudy(
+        settings=chosen, target_loss=target, best=best, trials=tuple(tried.values())
+    )
+
+
+def _first(settings: SearchSettings) -> list[dict[str, float]]:
+    """Points that every study begins with, as far as its budget goes."""
+    least = settings.lowest * 10**-ZERO_DECADES
+    return [
+        {"capacity_factor": capacity, "weight": weight or least}
+        for capacity in settings.capacities
+        for weight in FIRST_WEIGHTS
+        if weight <= settings.highest
+    ][: settings.n_trials]
 
 
 def _pruner(settings: SearchSettings) -> optuna.pruners.BasePruner:
@@ -148,7 +160,15 @@ def run_point(
             trial.report(float(smoothed(losses)[-1]), told)
             if trial.should_prune():
                 return _summary(cost, point, steps, None, pruned=True)
+            if target is not None and _arrived(steps, target):
+                break
     return _summary(cost, point, steps, target, pruned=False)
+
+
+def _arrived(steps: list[list[StepSeen]], target: float) -> bool:
+    """Whether the runs of all seeds are at the target."""
+    runs = np.array([[s.loss for s in row] for row in steps]).T
+    return all(smoothed(run)[-1] <= target for run in runs)
 
 
 def _summary(
