@@ -38,8 +38,8 @@ class SoftwareMemory(Frozen):
     zero2_whole_gradient: bool = False
     """ZeRO 2 holds a whole gradient by the end of the backward pass, and reduces it then."""
     apart_gradient_bytes: float = 0
-    """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to at the end of
-    the backward pass."""
+    """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to when the
+    backward pass ends."""
     replica_bucket_bytes: float = 0
     """Buckets through which data-parallel replicas reduce: as large as the gradient, for good."""
     gradient_copy_bytes: float
@@ -55,6 +55,9 @@ class SoftwareMemory(Frozen):
     """16-bit tensors of the intermediate width that a gated MLP saves: 4, or 3 fused."""
     repeats_kv: bool
     """Key and value are expanded to all query heads before attention."""
+    widens_quantized: bool = False
+    """Around a 4-bit base everything between its products is fp32: embeddings and norms are, and a
+    4-bit product gives back the type that it got (PEFT's prepare_model_for_kbit_training)."""
     stale_projections: int = 0
     """Parts of the fused query-key-value product that nothing needs, kept alive because another
     part is a view of the same storage."""

@@ -25,6 +25,8 @@ class Shards:
 
     tokens: Floats
     """Tokens of one micro-batch on this rank: micro_batch x seq_len / (sp x cp)."""
+    element: Floats
+    """Bytes of an activation."""
     tp: Floats
     replicated: Floats
     """1 / tp where norms and residuals are sharded by sequence, else 1."""
@@ -58,6 +60,8 @@ class LayerBytes:
     """All that exists when the layer's backward pass begins: kept, and recomputed scores."""
     transient: Floats
     """Gradients of activations alive at once in its backward pass."""
+    scores: Floats
+    """Added to them where selective recompute brings one layer's scores back."""
     feed_forward: Floats
     """Part of kept that goes where the feed-forward alone is recomputed: all but its input."""
 
@@ -84,6 +88,7 @@ def shards(
     regathers = by_software(coefficients, software, lambda p: p.regathers_inputs) > 0
     return Shards(
         tokens=table.micro_batch * (training.seq_len / sequence),
+        element=activation_bytes(coefficients, training, software),
         tp=tp,
         replicated=replicated,
         inputs=np.where(regathers, replicated, 1.0),
@@ -100,9 +105,20 @@ def shards(
     )
 
 
+def activation_bytes(
+    coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints
+) -> Floats:
+    """Bytes of an element between the products [rows]: of the training precision, mostly."""
+    narrow = np.full(len(software), float(element_bytes(training)))
+    if training.lora is None or not training.lora.quantized_base:
+        return narrow
+    widens = by_software(coefficients, software, lambda p: p.widens_quantized) > 0
+    return np.where(widens, 4.0, narrow)
+
+
 def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shards) -> LayerBytes:
     """Activation bytes of one layer for one micro-batch on one rank."""
-    element = element_bytes(training)
+    element = on.element
     hidden, dropout = model.hidden, _has_dropout(model, training)
     replicated = layer.norms * on.norm_bytes * hidden
     sharded = np.zeros_like(on.tokens)
@@ -144,6 +160,7 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
     feed_forward = sharded - before
     if not layer.parallel_residual:  # the backward pass is through the feed-forward by then
         in_attention = in_attention - feed_forward
+    again = np.maximum(widest, in_attention + np.where(on.selective, scores, 0.0))
     shared = layer.parallel_residual and layer.norms < 2  # two norms make two inputs
     inputs = element * hidden * (min(inputs_kept, 1) if shared else inputs_kept) * on.inputs
     if dropout:
@@ -156,6 +173,7 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         kept=kept + np.where(on.selective, 0.0, scores),
         whole=kept + scores,
         transient=on.tokens * (np.maximum(widest, in_attention) + 2 * element * hidden),
+        scores=on.tokens * (again - np.maximum(widest, in_attention)),
         feed_forward=on.tokens * feed_forward,
     )
 
@@ -171,7 +189,7 @@ def _repeats_kv(coefficients: MemoryCoefficients, training: TrainingSpec, softwa
 
 def layer_input_bytes(model: ModelSpec, training: TrainingSpec, on: Shards) -> Floats:
     """The one tensor that full recompute keeps of a layer: 2 s b h in 16 bits."""
-    return on.tokens * element_bytes(training) * model.hidden * on.replicated
+    return on.tokens * on.element * model.hidden * on.replicated
 
 
 def _has_dropout(model: ModelSpec, training: TrainingSpec) -> bool:
@@ -180,7 +198,7 @@ def _has_dropout(model: ModelSpec, training: TrainingSpec) -> bool:
 
 def _attention(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
     """Query, key, value and output per token; and the softmax statistics of flash kernels."""
-    element = element_bytes(training)
+    element = on.element
     kv_local = np.maximum(attention.kv_heads / on.tp, 1.0) * on.tp
     kv = np.where(on.repeats_kv, attention.heads, np.minimum(kv_local, attention.heads))
     width = attention.heads * (attention.head_dim + attention.value_head_dim) + kv * (
@@ -188,13 +206,14 @@ def _attention(attention: Attention, training: TrainingSpec, on: Shards) -> Floa
     )
     width = width + on.stale * kv_local * attention.head_dim
     statistics = 0 if training.attention in ("eager", "fused_softmax") else 4 * attention.heads
-    return (element * width + statistics) / on.tp
+    saved: Floats = (element * width + statistics) / on.tp
+    return saved
 
 
-def _latents(attention: Attention, element: int) -> float:
+def _latents(attention: Attention, element: Floats) -> Floats:
     """Latent attention keeps each low-rank projection before and after its norm."""
     if attention.latent is None:
-        return 0.0
+        return np.zeros_like(element)
     latent = attention.latent
     return 2.0 * element * ((latent.q_lora_rank or 0) + latent.kv_lora_rank + latent.rope_head_dim)
 
@@ -214,18 +233,17 @@ def _score_bytes(
 
 def _scores(attention: Attention, training: TrainingSpec, dropout: bool, on: Shards) -> Floats:
     """Softmax output, dropout mask and dropped output: 5 a s bytes per token in 16 bits."""
-    per_score = on.score_bytes + (1 + element_bytes(training) if dropout else 0)
+    per_score = on.score_bytes + (1 + on.element if dropout else 0)
     return per_score * attention.heads * training.seq_len / on.tp
 
 
 def _score_transient(attention: Attention, training: TrainingSpec, on: Shards) -> Floats:
     """Gradient of the softmax's result and, where it is not written over, of its input."""
-    element = element_bytes(training)
-    width = on.score_bytes + (0 if training.attention == "fused_softmax" else element)
+    width = on.score_bytes + (0 if training.attention == "fused_softmax" else on.element)
     return width * attention.heads * training.seq_len / on.tp
 
 
-def _experts(moe: Moe, hidden: int, element: int, on: Shards) -> tuple[Floats, Floats]:
+def _experts(moe: Moe, hidden: int, element: Floats, on: Shards) -> tuple[Floats, Floats]:
     """Kept bytes and gradient transients per token of a mixture of experts.
 
     Each of the top_k copies of a token keeps its dispatched input, the expert's intermediates and

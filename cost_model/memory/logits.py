@@ -24,6 +24,10 @@ class LogitBytes:
     """Freed before that moment, but still held by the allocator."""
 
 
+FP32_LOSS = 12.0
+"""Bytes a logit of a loss that works in fp32: log-softmax and the gradients of both its ends. A
+smaller one works in the type of the logits."""
+
 CHUNKS = 8
 """Parts of a chunked loss (torchtune's default; Liger chooses about vocab / hidden)."""
 
@@ -51,6 +55,9 @@ def logit_bytes(
         kept, peak = np.full_like(kept, element), np.full_like(peak, 2 * element)
     gather = by_software(coefficients, software, lambda p: p.logit_gather_bytes)
     peak = peak + gather * (1 - 1 / on.tp)
+    wider = on.element / element_bytes(training)
+    in_16_bits = peak < FP32_LOSS
+    kept, peak = (np.where(in_16_bits, value * wider, value) for value in (kept, peak))
     logits = on.tokens * model.vocab / np.where(parallel, on.tp, 1.0)
     chunked = table.chunked_loss
     cached = by_software(coefficients, software, lambda p: p.logit_cached_bytes)

@@ -176,7 +176,7 @@ def stage_work(
             dense = dense + layers * adapter
 
     share, partly = _recomputed(table, stages)
-    acts, whole, transient = _activations(work, stages, share, partly)
+    acts, whole, transient, scores = _activations(work, stages, share, partly)
     between = work.workspace + work.cached_gradient
     at_end = work.workspace + transient + whole + work.expert_gradient
     last = stages.has_head
@@ -195,7 +195,7 @@ def stage_work(
         logits_kept=np.where(last, work.logits.kept, 0.0),
         logits_cached=np.where(last, work.logits.cached, 0.0),
         at_loss=between + np.where(last, work.head_gradient, 0.0),
-        in_layer=at_end + work.layer_gradient,
+        in_layer=at_end + scores + work.layer_gradient,
         at_end=np.maximum(at_end, between),
         oversized=element_bytes(training)
         * oversized_elements(model, table, stages, work.vocabulary_ranks, work.limit),
@@ -226,14 +226,14 @@ def _recomputed(table: PlanTable, stages: Stages) -> tuple[Floats, Floats]:
 
 def _activations(
     work: PlanWork, stages: Stages, share: Floats, partly: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Kept of one micro-batch; what the largest layer recomputes; its transients."""
-    acts, whole, transient = np.zeros((3, len(share)))
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Kept of one micro-batch; what the largest layer recomputes; its transients; its scores."""
+    acts, whole, transient, scores = np.zeros((4, len(share)))
     for layers, layer in zip(stages.layers, work.per_layer, strict=True):
         saved = share * (layer.kept - work.checkpoint) + partly * layer.feed_forward
         acts = acts + layers * (layer.kept - saved)
         again = np.where(share > 0, layer.whole, np.where(partly > 0, layer.feed_forward, 0.0))
         whole = np.maximum(whole, again)
-        # selective recompute brings one layer's scores back
-        transient = np.maximum(transient, layer.transient + (layer.whole - layer.kept))
-    return acts, whole, transient
+        transient = np.maximum(transient, layer.transient)
+        scores = np.maximum(scores, layer.scores)
+    return acts, whole, transient, scores
