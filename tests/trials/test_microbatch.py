@@ -129,3 +129,10 @@ def test_one_size_alone_says_nothing_about_saturation() -> None:
     fit = Saturation()
     fit.add(2, 8.0, 8)
     assert fit.utilisation(2) is None
+
+
+def test_times_that_fall_faster_than_the_law_tell_nothing() -> None:
+    fit = Saturation()
+    fit.add(1, 9.0, 1)
+    fit.add(2, 2.0, 1)  # the line through both meets an endless micro-batch below zero
+    assert fit.utilisation(2) is None

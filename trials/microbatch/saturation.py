@@ -26,9 +26,10 @@ class Saturation:
 
     @property
     def floor(self) -> float | None:
-        """Seconds of a sequence in an endless micro-batch; None until two sizes were seen.
+        """Seconds of a sequence in an endless micro-batch; None until two sizes tell it.
 
-        Least squares over the medians; never above the fastest size seen.
+        Least squares over the medians; never above the fastest size seen. Times that fall faster
+        than the law allows tell nothing.
         """
         if len(self.seen) < 2:
             return None
@@ -38,9 +39,9 @@ class Saturation:
         spread = sum((x - x_mean) ** 2 for x, _ in points)
         slope = sum((x - x_mean) * (y - y_mean) for x, y in points) / spread
         fitted = y_mean - max(slope, 0.0) * x_mean
-        return min(max(fitted, 0.0), *(y for _, y in points))
+        return min(fitted, *(y for _, y in points)) if fitted > 0 else None
 
     def utilisation(self, micro_batch: int) -> float | None:
-        """Throughput at this size over that of an endless one; None until two sizes were seen."""
+        """Throughput at this size over that of an endless one; None until two sizes tell it."""
         floor, here = self.floor, self.typical(micro_batch)
         return None if floor is None or not here else floor / here
