@@ -18,7 +18,8 @@ class Claim:
     """One statement of a case.
 
     `slower`: the question takes longer per sample than `other`. `params`: the model has
-    `quantity` parameters. `saves`: `other` takes `quantity` bytes of the GPU fewer. The rest are outcomes of running the question.
+    `quantity` parameters. `saves`: `other` takes `quantity` bytes of the GPU fewer. The rest are
+    outcomes of running the question.
     """
 
     what: str

@@ -176,7 +176,7 @@ def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
 
 
 def _usual_gpu(case: Fields, observed: Fields) -> str:
-    """The GPU where none is stated: of that project's runs, or any where only the host's RAM counts."""
+    """The GPU where none is stated: that project's own; any where only the host's RAM counts."""
     if "mosaicml" in text(case, "source"):
         return "A100-40GB"
     return "H100-80GB" if text(observed, "outcome") == "oom_host" else ""

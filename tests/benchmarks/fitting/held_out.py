@@ -62,7 +62,7 @@ def ask_memory_out_of_fold(
     parts = []
     for family, without in memory_folds(rows, held, by).items():
         at = np.flatnonzero(of_row == family)
-        parts.append((at, ask([rows[i] for i in at], None, without)))
+        parts.append((at, ask([rows[int(i)] for i in at], None, without)))
     return _joined(len(rows), parts)
 
 

@@ -98,7 +98,8 @@ class PeakMemory:
                 else:
                     z = math.log(limit / float(said.total_bytes[place])) / EDGE
                     out[i] = _unlikely(-z if row.measured.oom else z)
-        return out * self.weights
+        weighted: Floats = out * self.weights
+        return weighted
 
     def solve(self, iterations: int = 4) -> Fit:
         """The optimum, by damped Gauss-Newton steps."""

@@ -41,8 +41,8 @@ RULES: dict[str, str] = {
     "recomputed_by_hfu": "a hardware utilisation of 4/3 of the model's means full recomputation",
     "op_checkpointing_as_layers": "saving attention and every other matrix product keeps, of a"
     " gated layer, its input, query, value, attention and two products of the feed-forward: about"
-    " 33 % of what an eager layer saves and 42 % of what a compiled one does, and repeats about half"
-    " of the products: as the rest of the layers recomputed",
+    " 33 % of what an eager layer saves and 42 % of what a compiled one does, and repeats about"
+    " half of the products: as the rest of the layers recomputed",
     "torchtrain_selective_is_by_operator": "torchtrain's selective checkpointing was by operator:"
     " its runs hold 63 KB a token and layer, which is that, and not every other layer",
     "litgpt_one_device": "LitGPT's config hub trains on one device, whatever the machine has: its"
@@ -68,8 +68,8 @@ RULES: dict[str, str] = {
     " otherwise",
     "gpipe_recomputes": "GPipe recomputes every micro-batch (arXiv 1811.06965, section 2.3)",
     "nemo_16bit_gradients": "NeMo's distributed fused Adam reduces and holds 16-bit gradients",
-    "fused_cross_entropy": "llm-foundry's loss is flash-attention's fused cross-entropy, in place on"
-    " the 16-bit logits",
+    "fused_cross_entropy": "llm-foundry's loss is flash-attention's fused cross-entropy, in place"
+    " on the 16-bit logits",
     "chunked_cross_entropy": "torchtune's loss works on a chunk of the sequence at a time",
     "torchtitan_compiles_its_loss": "torchtitan compiles its loss with the model since the end of"
     " 2024",

@@ -113,7 +113,7 @@ def degrees_of(raw: RawRow, ledger: Ledger) -> Degrees:
     return Degrees(gpus, tp, pp, cp, dp, micro, accum, batch)
 
 
-def _recompute(  # noqa: PLR0911 - one line a spelling
+def _recompute(  # noqa: PLR0911, PLR0912 - one line a spelling
     raw: RawRow, layers: int, pp: int, compiled: bool, ledger: Ledger
 ) -> tuple[Recompute, int]:
     """(what is recomputed, in how many layers of a stage; -1 is all)."""

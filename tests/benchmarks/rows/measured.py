@@ -135,7 +135,9 @@ _MEMORY: tuple[tuple[str, MemoryKind, MemoryRank], ...] = (
 )
 
 
-def _memory(raw: RawRow, ledger: Ledger) -> tuple[float | None, MemoryKind, MemoryRank]:
+def _memory(  # noqa: PLR0911 - one line a framework
+    raw: RawRow, ledger: Ledger
+) -> tuple[float | None, MemoryKind, MemoryRank]:
     value = raw.number("peak_mem_gb")
     notes, framework = raw.notes.lower(), raw.text("framework").lower()
     # A compiler that shards states as it sees fit leaves no stated memory to compare with.
