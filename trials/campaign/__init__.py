@@ -1,5 +1,6 @@
 """The campaign: real trials of the most promising plans, until the best is known. No torch here."""
 
+from trials.campaign.export import export_study
 from trials.campaign.run import run
 from trials.campaign.state import CampaignSettings, CampaignState, CampaignTrial, RankedPlan
 from trials.campaign.steps import begin, learn, propose, submitted
@@ -10,6 +11,7 @@ __all__ = [
     "CampaignTrial",
     "RankedPlan",
     "begin",
+    "export_study",
     "learn",
     "propose",
     "run",
