@@ -86,7 +86,7 @@ def detail(
     room = tensor_bytes(known, cluster)
     plans = placed(table, states, work, np.arange(plan.pp))
     found = footprint(plans, work, states.dense, states.expert, states.buffers, room)
-    allocated = found.allocated(plans)
+    allocated = list(found.allocated(plans))
     frame = float(framework_bytes(known, table)[0])
     moments = []
     for stage in range(plan.pp):

@@ -1,6 +1,6 @@
 """What one stage of each plan holds at each moment of a step, by category."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,13 +40,11 @@ class Footprint:
         """Bytes that are the same at every moment but init."""
         return sum(self.static.values(), Sum())
 
-    def allocated(self, plans: Plans) -> list[Floats]:
-        """Allocated bytes by moment [plans]."""
+    def allocated(self, plans: Plans) -> Iterator[Floats]:
+        """Allocated bytes by moment [plans], one after the other."""
         static = self.static_total()
-        return [
-            plans.bytes(sum(parts.values(), static if number else Sum()))
-            for number, parts in enumerate(self.moments)
-        ]
+        for number, parts in enumerate(self.moments):
+            yield plans.bytes(sum(parts.values(), static if number else Sum()))
 
 
 def footprint(

@@ -20,11 +20,14 @@ LOADED_BYTES = 8.0
 """An fp32 model and the fp32 weights it is filled from, of a load that is not sharded."""
 
 
+_MANTISSA = (1 << 52) - 1
+"""Bits of a double below its exponent."""
+
+
 def pinned_bytes(n_bytes: Floats) -> Floats:
     """What the host takes to pin one tensor of n bytes: torch rounds up to a power of two."""
-    fraction, exponent = np.frexp(n_bytes)
-    exact = (fraction == 0.5) | (n_bytes == 0)
-    return np.where(exact, n_bytes, np.ldexp(1.0, exponent))
+    bits = np.ascontiguousarray(n_bytes, np.float64).view(np.int64)
+    return ((bits + _MANTISSA) & ~_MANTISSA).view(np.float64)  # clears what is beyond the exponent
 
 
 @dataclass(frozen=True)
@@ -58,43 +61,39 @@ def offloaded_bytes(training: TrainingSpec, away: Away) -> tuple[Floats, Floats]
     element = float(element_bytes(training))
     wide = 4.0 if training.fp32_master or element == 4 else element
     moments = optimizer_bytes(training)
-    three, flash = away.three, away.three & away.optimizer_on_flash
-    host, nvme = np.zeros((2, len(three)))
+    host, nvme = np.zeros((2, len(away.three)))
+    on_flash = away.three & away.optimizer_on_flash
+    flash = np.flatnonzero(on_flash)
+    three = np.flatnonzero(away.three & ~on_flash)
+    whole = np.flatnonzero(~away.three)
     for elements in away.optimizer:
         if not elements.any():
             continue
-        host += np.where(
-            flash,
-            _swapped(elements, wide) + pinned_bytes(element * elements),
-            moments * elements + _pinned_states(elements, three, wide, element),
-        )
-        nvme += np.where(flash, (2 * wide + moments) * elements, 0.0)
-    host += np.where(three, 0.0, pinned_bytes(element * away.matrix))
-    flash = away.weights_on_flash
+        host += pinned_bytes(element * elements)
+        few = elements.take(flash)
+        host[flash] += OPTIMIZER_BUFFERS * wide * np.minimum(few, SUB_GROUP)
+        nvme[flash] += (2 * wide + moments) * few
+        few = elements.take(three)
+        host[three] += (moments + wide) * few + _by_sub_group(few, wide)
+        few = elements.take(whole)
+        host[whole] += moments * few + 2 * pinned_bytes(wide * few)
+    host[whole] += pinned_bytes(element * np.broadcast_to(away.matrix, host.shape).take(whole))
     for elements in away.weights:
         if elements.any():
-            bytes_ = element * elements
-            part = element * away.matrix / away.ranks
-            buffers = np.minimum(WEIGHT_BUFFERS * part, bytes_)
-            host += np.where(flash, buffers, pinned_bytes(bytes_))
-            nvme += np.where(flash, bytes_, 0.0)
+            held = pinned_bytes(element * elements)
+            flash = np.flatnonzero(away.weights_on_flash & away.three)
+            part = element * (away.matrix / away.ranks).take(flash)
+            nvme[flash] += element * elements.take(flash)
+            held[flash] = np.minimum(WEIGHT_BUFFERS * part, element * elements.take(flash))
+            host += held
     return host, nvme
 
 
-def _pinned_states(elements: Floats, three: Bools, wide: float, element: float) -> Floats:
-    """Master, 16-bit copy and gradients of offloaded elements [rows]."""
-    copy = pinned_bytes(element * elements)
-    whole = pinned_bytes(wide * elements)
+def _by_sub_group(elements: Floats, wide: float) -> Floats:
+    """Pinned fp32 gradients of sub-groups, each one tensor [rows]."""
     groups = np.floor(elements / SUB_GROUP)
-    rest = pinned_bytes(wide * (elements - groups * SUB_GROUP))
-    full = pinned_bytes(np.full(1, wide * SUB_GROUP))
-    by_group = wide * elements + groups * full + rest
-    return copy + np.where(three, by_group, 2 * whole)
-
-
-def _swapped(elements: Floats, wide: float) -> Floats:
-    """Swap buffers of the optimizer's states, each of a sub-group [rows]."""
-    return OPTIMIZER_BUFFERS * wide * np.minimum(elements, SUB_GROUP)
+    full = float(pinned_bytes(np.array([wide * SUB_GROUP]))[0])
+    return groups * full + pinned_bytes(wide * (elements - groups * SUB_GROUP))
 
 
 def host_bytes(
@@ -117,12 +116,15 @@ def host_bytes(
     whole = float(element_bytes(training) * model.params)
     # a Hugging Face model is built whole by every rank, also where AutoTP shards it afterwards
     built_whole = (table.software == Software.DEEPSPEED) | (table.software == Software.FSDP)
-    own = whole / np.where(built_whole, 1, table.pp * table.tp)
+    own: Floats = whole / ((table.pp * table.tp - 1) * ~built_whole + 1)
     base = GIB * (host.process_gib * ranks_per_node + host.reserve_gib)
     steady = ranks_per_node * (offloaded + checkpoints)
-    load = np.where(table.zero_stage == 3, whole, ranks_per_node * own)
+    three = table.zero_stage == 3
+    load = ranks_per_node * own
+    np.copyto(load, whole, where=three)
     quantized = training.lora is not None and training.lora.quantized_base
     if training.whole_at_load and not quantized:
         load = ranks_per_node * LOADED_BYTES * model.params
-    save = np.where(table.zero_stage == 3, whole, own)
-    return base + np.maximum(load, steady + save)
+    np.copyto(own, whole, where=three)  # what the rank that saves gathers
+    most: Floats = np.maximum(load, steady + own)
+    return base + most

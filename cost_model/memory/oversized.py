@@ -9,9 +9,10 @@ of 5e8.
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
-from cost_model.memory.engines import engines
+from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages
-from cost_model.plans import Floats, PlanTable
+from cost_model.memory.profile import by_software
+from cost_model.plans import Floats, Offload, PlanTable
 from cost_model.specs import Layer, ModelSpec, TrainingSpec
 
 
@@ -19,14 +20,18 @@ def largest_kept(
     coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
 ) -> Floats:
     """Elements of the largest gradient that does not stay [rows]; infinite where all go."""
-    everywhere = np.full(len(table), np.inf)
-    first = table.zero_stage == 1
-    if training.lora is not None or not first.any():
-        return everywhere
-    most = max(size for size, _ in _tensors(model, -1))
-    engine = engines(coefficients, training, table)
-    stays = first & engine.frees & (table.reduce_bucket < most)
-    limits: Floats = np.where(stays, table.reduce_bucket, everywhere)
+    limits = np.full(len(table), np.inf)
+    if training.lora is not None:
+        return limits
+    # engines().frees of ZeRO 1, for the columns that the work of a plan does not depend on
+    frees = (table.zero_stage == 1) & table.overlap_comm & (table.grad_accum == 1)
+    if training.fp32_grad_accum:
+        frees &= table.offload_optimizer != Offload.NONE
+    frees &= table.reduce_bucket < _largest(model)
+    if frees.any():
+        profile = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
+        frees &= profile & ~is_pipelined(table)
+        np.copyto(limits, table.reduce_bucket, where=frees)
     return limits
 
 
@@ -46,19 +51,16 @@ def oversized_elements(
     vocabulary = model.hidden * model.vocab / sharded
     total = total + own * np.where(vocabulary > limit, vocabulary, 0.0)
     for kind, layers in enumerate(stages.layers):
-        for size, count in _tensors(model, kind):
+        for size, count in _matrices(model.hidden, model.kinds[kind]):
             mine = size / table.tp
             total = total + layers * count * np.where(mine > limit, mine, 0.0)
     return total
 
 
-def _tensors(model: ModelSpec, kind: int) -> list[tuple[int, int]]:
-    """Sizes of the matrices of one kind of layer and how many there are; kind -1: of all, with the
-    token table."""
-    if kind < 0:
-        table = [(model.hidden * model.vocab, 1)]
-        return table + [t for k in range(len(model.kinds)) for t in _tensors(model, k)]
-    return _matrices(model.hidden, model.kinds[kind])
+def _largest(model: ModelSpec) -> int:
+    """Elements of the largest matrix of all."""
+    sizes = [size for layer in model.kinds for size, _ in _matrices(model.hidden, layer)]
+    return max(model.hidden * model.vocab, *sizes)
 
 
 def _matrices(hidden: int, layer: Layer) -> list[tuple[int, int]]:

@@ -102,7 +102,6 @@ def _block(
 
     peak, cached = np.zeros((2, len(table)))
     moment, slot = np.zeros((2, len(table)), np.int64)
-    phases: list[list[Floats]] = [[] for _ in MEMORY_PHASES]
     stages = [(work, placed(table, states, work, works.of_plan)) for work in works.stages]
     for number, (work, plans) in enumerate(stages):
         found = _footprint(states, work, plans, room)
@@ -112,7 +111,6 @@ def _block(
             np.copyto(moment, at, where=higher)
             if number:
                 np.copyto(slot, number, where=higher)
-            phases[PHASE_OF_MOMENT[at]].append(value)
         np.maximum(cached, _reserved(found, plans, growth), out=cached)
 
     frame = framework_bytes(coefficients, table)
@@ -130,11 +128,13 @@ def _block(
         return parts | {"fragmentation": kept * peak, "framework": frame}
 
     def by_phase() -> dict[str, Floats]:
-        highest = (np.maximum.reduce(values) for values in phases)
-        return {
-            name: (1 + kept) * value + frame
-            for name, value in zip(MEMORY_PHASES, highest, strict=True)
-        }
+        highest = np.zeros((len(MEMORY_PHASES), len(table)))
+        for work, plans in stages:
+            for at, value in enumerate(_footprint(states, work, plans, room).allocated(plans)):
+                phase = highest[PHASE_OF_MOMENT[at]]
+                np.maximum(phase, value, out=phase)
+        rows = zip(MEMORY_PHASES, highest, strict=True)
+        return {name: (1 + kept) * value + frame for name, value in rows}
 
     limit = np.maximum(cluster.node.gpu.memory_gib * GIB, total) - frame
     host, nvme = beside(coefficients, model, cluster, training, table, states, stages)

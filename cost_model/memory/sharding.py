@@ -75,6 +75,6 @@ def placed(table: PlanTable, states: Sharding, work: StageWork, of_work: Ints) -
     if work.replicated.any():
         over_all = (table.software == Software.DEEPSPEED) & (table.zero_stage == 3)
         if over_all.any():
-            less = np.where(over_all, plans.quantity("replicated"), 0.0)
+            less = over_all * plans.quantity("replicated")
             plans.replace("dense", plans.quantity("dense") - less)
     return plans

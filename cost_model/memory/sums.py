@@ -71,17 +71,39 @@ class Plans:
 
     def bytes(self, of: Sum) -> Floats:
         """The value of a sum [plans]."""
-        total = np.zeros(len(self.of_work))
-        if of.work is not None:
-            total += _spread(of.work, self.of_work)
+        total: Floats | None = None
+        if of.work is not None and of.work.any():
+            total = _spread(of.work, self.of_work)
         if of.sharding is not None and of.sharding.any():
-            total += _spread(of.sharding, self.of_sharding)
+            total = _added(total, _spread(of.sharding, self.of_sharding))
         for name, rate in of.rates.items():
             if rate.any():
-                total += _spread(rate, self.of_sharding) * self.quantity(name)
+                total = _added(total, self._product(rate, self.quantity(name)))
         if of.plans is not None:
-            total += of.plans
+            total = of.plans.copy() if total is None else _added(total, of.plans)
+        if total is None:
+            return np.zeros(len(self.of_work))
+        return total if len(total) > 1 else np.repeat(total, len(self.of_work))
+
+    def _product(self, rate: Floats, quantity: Floats) -> Floats:
+        value = _spread(rate, self.of_sharding)
+        if len(value) < len(quantity):
+            return value * quantity
+        if len(value) > 1:  # an array of our own
+            value *= quantity
+            return value
+        return value * quantity
+
+
+def _added(total: Floats | None, value: Floats) -> Floats:
+    """The sum, in place where one of the two is a whole array that nobody else holds."""
+    if total is None:
+        return value
+    if len(total) >= len(value) and len(total) > 1:
+        total += value
         return total
+    more: Floats = total + value
+    return more
 
 
 def _spread(values: Floats, of_row: Ints) -> Floats:

@@ -37,7 +37,8 @@ def fits_probability(
     host = _below(memory.host_bytes, node.host_ram_gib * GIB, spread.host_sigma)
     probability = gpu * host
     capacity = node.nvme.capacity_gib * GIB if node.nvme else 0.0
-    return np.where(memory.nvme_bytes > capacity, 0.0, probability)
+    fits: Floats = probability * (memory.nvme_bytes <= capacity)
+    return fits
 
 
 def _below(predicted: Floats, limit: float, sigma: float) -> Floats:
@@ -45,12 +46,20 @@ def _below(predicted: Floats, limit: float, sigma: float) -> Floats:
     return _normal_cdf(np.log(limit / np.maximum(predicted, 1.0)) / sigma)
 
 
+FAR = 6.0
+"""Standard deviations beyond which the normal distribution is 0 or 1, to 1e-9."""
+
+
 def _normal_cdf(z: Floats) -> Floats:
     """Standard normal distribution function, to 7.5e-8 (Abramowitz and Stegun 26.2.17)."""
-    x = np.abs(z)
+    out = (z > 0).astype(np.float64)
+    near = np.flatnonzero(np.abs(z) < FAR)
+    y = z.take(near)
+    x = np.abs(y)
     t = 1 / (1 + 0.2316419 * x)
     series = t * (
         0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
     )
     tail = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi) * series
-    return np.where(z > 0, 1 - tail, tail)
+    out[near] = np.abs((y > 0) - tail)
+    return out
