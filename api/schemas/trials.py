@@ -9,8 +9,9 @@ from api.schemas.candidates import summary
 from api.schemas.jobs import JobResource, job_fields
 from api.store import CandidateRecord, TrialRecord
 from cost_model.plans import Plan
+from trials.options import AdaptMicroBatch, RouterBonus
 from trials.outcome import Outcome
-from trials.result import Finding, MemoryMeasurement, StepMeasurement, TrialResult
+from trials.result import Finding, Performance, RankReport, TrialResult
 
 
 class TrialOptions(BaseModel):
@@ -32,6 +33,10 @@ class TrialOptions(BaseModel):
     """Every step sees the first batch: the loss must then fall."""
     sweep_collectives: bool = False
     """Measures the bandwidth of the plan's own groups before it trains."""
+    adapt_micro_batch: AdaptMicroBatch | None = None
+    """Grows or shrinks the micro-batch on the way, on the same engine, until it settles."""
+    router_bonus: RouterBonus | None = None
+    """Of a mixture: measures how evenly its experts are used, and adds an entropy bonus."""
 
 
 class TrialsRequest(TrialOptions):
@@ -67,19 +72,6 @@ class TrialPrediction(BaseModel):
         )
 
 
-class RankSeries(BaseModel):
-    """What one rank measured, step by step."""
-
-    rank: int
-    host: str
-    device: str
-    warmup: list[StepMeasurement]
-    steps: list[StepMeasurement]
-    """Seconds of each step and of its parts, loss, gradient norm, traffic."""
-    memory: list[MemoryMeasurement]
-    """Peaks by phase."""
-
-
 class TrialLinks(BaseModel):
     """Where to go from a trial."""
 
@@ -113,6 +105,8 @@ class TrialItem(JobResource):
     """Median over steps of the slowest rank."""
     allocated_bytes: int | None
     """Highest peak over ranks and phases; null where the device does not tell."""
+    performance: Performance | None
+    """Tokens a second, FLOP/s and MFU of the median step."""
     losses: list[float | None]
     """Of each step, warm-up included; null where it is no number."""
     findings: list[Finding]
@@ -125,8 +119,9 @@ class TrialResource(TrialItem):
 
     options: dict[str, Any]
     """Steps, time limit, data."""
-    ranks: list[RankSeries]
-    """The time series of every rank, once it has ended."""
+    ranks: list[RankReport]
+    """Every rank, once the trial has ended: its steps in time order with their parts, loss,
+    gradient norm and traffic, and its memory by phase."""
     wall_seconds: float | None
 
 
@@ -195,6 +190,6 @@ def trial_resource(record: TrialRecord) -> TrialResource:
     return TrialResource(
         **item_fields(record),
         options={name: record.trial.get(name) for name in TrialOptions.model_fields},
-        ranks=[RankSeries.model_validate(r, from_attributes=True) for r in ranks],
+        ranks=list(ranks),
         wall_seconds=None if result is None else result.wall_seconds,
     )

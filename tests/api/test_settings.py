@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from api.executors import Executors
 from api.settings import Settings, SettingsError
 from api.store import create_engine
+from planner.errors import RequestError
+from tests.trials.conftest import make_trial
+from trials.executors.slurm import SlurmExecutor
 
 
 def test_without_an_environment_the_database_is_a_file_under_var() -> None:
@@ -27,6 +31,9 @@ def test_every_way_to_write_postgresql_takes_the_installed_driver(scheme: str) -
         {"MESHWRIGHT_PORT": "http"},
         {"MESHWRIGHT_SEARCH_WORKERS": "0"},
         {"MESHWRIGHT_LEASE_SECONDS": "soon"},
+        {"MESHWRIGHT_EXECUTORS": "local,pbs"},
+        {"MESHWRIGHT_SLURM_NODES": "-1"},
+        {"MESHWRIGHT_LOCAL_TRIALS": "0"},
     ],
 )
 def test_a_bad_value_names_its_variable(environment: dict[str, str]) -> None:
@@ -39,3 +46,42 @@ def test_a_bad_value_names_its_variable(environment: dict[str, str]) -> None:
 def test_a_database_that_cannot_keep_jobs_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="MESHWRIGHT_DATABASE_URL"):
         create_engine(url)
+
+
+def test_slurm_wants_its_folder_and_its_nodes() -> None:
+    environment = {"MESHWRIGHT_EXECUTORS": "local, slurm"}
+    with pytest.raises(SettingsError, match="MESHWRIGHT_SLURM_ROOT"):
+        Settings.from_environment(environment)
+    environment["MESHWRIGHT_SLURM_ROOT"] = "/shared"
+    with pytest.raises(SettingsError, match="MESHWRIGHT_SLURM_NODES"):
+        Settings.from_environment(environment)
+    environment["MESHWRIGHT_SLURM_NODES"] = "4"
+    assert Settings.from_environment(environment).executors == ("local", "slurm")
+
+
+def test_the_settings_decide_how_slurm_is_asked(tmp_path: Path) -> None:
+    settings = Settings.from_environment(
+        {
+            "MESHWRIGHT_EXECUTORS": "slurm",
+            "MESHWRIGHT_SLURM_ROOT": str(tmp_path),
+            "MESHWRIGHT_SLURM_NODES": "4",
+            "MESHWRIGHT_SLURM_PARTITION": "a100",
+            "MESHWRIGHT_SLURM_ACCOUNT": "me",
+            "MESHWRIGHT_SLURM_IMAGE": "site/train:1",
+            "MESHWRIGHT_SLURM_GRES": "gpu:{ranks}",
+            "MESHWRIGHT_SLURM_SETUP": "module load cuda\nulimit -l unlimited",
+        }
+    )
+    executor = Executors(settings).get("slurm")
+    assert isinstance(executor, SlurmExecutor)
+    assert executor.ranks == 32
+    script = executor.script(make_trial("one", dp=2), tmp_path / "one").splitlines()
+    for line in ("--partition=a100", "--account=me", "--gres=gpu:2", "--ntasks-per-node=2"):
+        assert f"#SBATCH {line}" in script
+    assert script.index("module load cuda") < script.index("ulimit -l unlimited")
+    assert any("--container-image=site/train:1" in line for line in script)
+
+
+def test_an_executor_that_is_not_switched_on_is_refused() -> None:
+    with pytest.raises(RequestError, match="none is switched on"):
+        Executors(Settings(executors=())).get("local")
