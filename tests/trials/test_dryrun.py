@@ -66,6 +66,59 @@ def test_a_time_limit_ends_the_child() -> None:
     assert failure.value.kind == "timeout"
 
 
+@pytest.mark.slow
+def test_an_optimizer_on_nvme_passes_through_four_buffers_in_host_memory() -> None:
+    found = run(zero_stage=3, offload_optimizer="nvme")
+    # On the GPU two bytes a parameter over eight ranks, and what is too small to be cut.
+    assert found.steady_bytes == pytest.approx(2 * MODEL.params / 8, rel=0.3)
+    # The exported config's buffer_count, each of the largest sub-group (here all) in fp32.
+    assert max(m.total_bytes for m in found.host) >= 4 * 4 * MODEL.params / 8
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_hold_a_thousandth_each() -> None:
+    plan = Plan(dp=1024, nodes=128, zero_stage=3, reduce_bucket=1_000_000)
+    training = TrainingSpec(seq_len=512, global_batch=1024)
+    found = dry_run(MODEL, cluster("dgx-a100-80g", 128), training, plan).worst
+    cut = MODEL.params - 9 * MODEL.hidden
+    # 2 + 12 bytes of each matrix over the ranks, 2 of each norm whole; the reduce bucket.
+    state = 14 * cut / 1024 + 14 * 9 * MODEL.hidden / 1024 + 2 * 9 * MODEL.hidden
+    assert found.steady_bytes == pytest.approx(state + 2 * 1_000_000, rel=0.1)
+
+
+@pytest.mark.slow
+def test_partitioned_activations_keep_a_share_of_each_layers_input() -> None:
+    plan = {"dp": 2, "tp": 4, "zero_stage": 1, "software": "megatron_deepspeed"}
+    whole = run(**plan, recompute="full")
+    shared = run(**plan, recompute="full", partition_activations=True)
+    inputs = MODEL.layers * 512 * MODEL.hidden * 2
+    saved = activations(whole) - activations(shared)
+    assert saved == pytest.approx(inputs * 3 / 4, rel=0.2)
+
+
+def activations(found: RankResult) -> int:
+    return max(m.categories["activations"] for m in found.gpu if m.phase == "forward")
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ({"dp": 2, "pp": 2}, "deepspeed_pipeline or megatron_deepspeed"),
+        ({"dp": 2, "software": "fsdp"}, "not fsdp"),
+        ({"tp": 3}, "8 attention heads cannot be cut over tp x sp = 3 ranks"),
+        ({"dp": 4, "ep": 2}, "needs a model with experts"),
+        ({"dp": 8, "zero_stage": 3, "quantized_weights": True}, "compiled kernels"),
+        ({"pp": 5, "software": "deepspeed_pipeline"}, "4 layers cannot be cut into 5 stages"),
+    ],
+)
+def test_what_a_dry_run_cannot_do_is_said_before_a_process_is_started(
+    plan: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(DryRunFailure, match=reason) as failure:
+        dry_run(MODEL, cluster("dgx-a100-80g", 1), TRAINING, Plan.model_validate(plan))
+    assert failure.value.kind == "unsupported"
+
+
 def test_what_the_service_imports_of_trials_loads_no_torch() -> None:
     code = (
         "import sys, trials.dryrun.run, trials.executors.local, trials.executors.slurm, "

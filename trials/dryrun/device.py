@@ -8,7 +8,9 @@ given by their allocations: see `trials.model.kernels`.
 
 from typing import Any
 
+import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 NAME = "gpu"
 _registered = False
@@ -68,10 +70,18 @@ def _by_way_of_the_host(make: Any) -> Any:
     def made(*args: Any, **kwargs: Any) -> Any:
         target = torch.device(kwargs.get("device") or "cpu")
         if target.type != NAME:
-            return make(*args, **kwargs)
+            tensor = make(*args, **kwargs)
+            if args and isinstance(args[0], torch.Size):
+                tensor.sizes = args[0]
+            return tensor
         return make(*args, **{**kwargs, "device": "cpu"}).to(target)
 
     return made
+
+
+def _read_sizes(tensor: Any, **_: Any) -> Any:
+    """Sizes that DeepSpeed keeps as a tensor (partitioned activations) and reads again."""
+    return np.array(tensor.sizes)
 
 
 def register() -> None:
@@ -87,4 +97,5 @@ def register() -> None:
     # Before DeepSpeed is imported, which keeps the original to put back after zero.Init.
     torch.tensor = _by_way_of_the_host(torch.tensor)
     torch.as_tensor = _by_way_of_the_host(torch.as_tensor)
+    FakeTensor.numpy = _read_sizes  # type: ignore[assignment]
     _registered = True

@@ -26,8 +26,8 @@ def _software_reason(model: ModelSpec, training: TrainingSpec, plan: Plan) -> st
         return "LoRA with tensor parallelism is not built in dry runs"
     if plan.quantized_weights or plan.quantized_gradients:
         return "ZeRO++ quantization runs compiled kernels whose buffers are not known here"
-    if plan.first_stage_layers or plan.last_stage_layers:
-        return "stages of given sizes are not built in dry runs; they take equal numbers of layers"
+    if plan.cpu_checkpointing and not plan.partition_activations:
+        return "the exported config keeps activations on the host only where it partitions them"
     if model.is_moe and plan.software is Software.DEEPSPEED and plan.tp > 1:
         return "AutoTP does not cut DeepSpeed's MoE layer"
     return None
