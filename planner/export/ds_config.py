@@ -77,6 +77,9 @@ def ds_config(
         del config["train_batch_size"]
     config |= _optimizer(training, plan)
     config |= _precision(training, plan)
+    if plan.comm_16bit:
+        # fp32 training; a GPU without bf16 reduces in fp16
+        config["communication_data_type"] = "bf16" if cluster.node.gpu.bf16_tflops else "fp16"
     config["zero_optimization"] = _zero(model, plan)
     if Offload.NVME in {plan.offload_optimizer, plan.offload_param}:
         config["aio"] = {

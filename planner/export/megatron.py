@@ -105,6 +105,7 @@ def megatron_lm_arguments(planned: Planned) -> list[Argument]:
         out.append(("--sequence-parallel",))
     if plan.cp > 1:
         out.append(("--context-parallel-size", plan.cp))
+        out.append(("--cp-comm-type", "all_gather" if plan.cp_all_gather else "p2p"))
     if plan.first_stage_layers:
         out.append(("--decoder-first-pipeline-num-layers", plan.first_stage_layers))
     if plan.last_stage_layers:
@@ -120,7 +121,9 @@ def megatron_lm_arguments(planned: Planned) -> list[Argument]:
     elif plan.overlap_comm:
         out.append(("--overlap-grad-reduce",))
     out += _recompute(model, plan)
-    if training.precision == "bf16" and training.fp32_grad_accum is not False:
+    if plan.comm_16bit:
+        out.append(("--grad-reduce-in-bf16",))
+    elif training.precision == "bf16" and training.fp32_grad_accum is not False:
         out.append(("--accumulate-allreduce-grads-in-fp32",))
     if training.attention in ("flash1", "flash2"):
         out.append(("--attention-backend", "flash"))
@@ -150,6 +153,9 @@ def _experts(model: ModelSpec, plan: Plan) -> Iterator[Argument]:
 def _recompute(model: ModelSpec, plan: Plan) -> Iterator[Argument]:
     if plan.recompute == Recompute.SELECTIVE:
         yield ("--recompute-granularity", "selective")
+    elif plan.recompute == Recompute.MLP:
+        yield ("--recompute-granularity", "selective")
+        yield ("--recompute-modules", "mlp")
     elif plan.recompute == Recompute.FULL:
         yield ("--recompute-granularity", "full")
         if plan.recompute_layers < 0:

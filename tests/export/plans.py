@@ -33,6 +33,11 @@ PLANS: dict[str, Plan] = {
     "autotp": Plan(tp=2, dp=2, zero_stage=2),
     "ulysses": Plan(sp=2, dp=1, zero_stage=3),
     "pipeline": Plan(software="deepspeed_pipeline", pp=2, dp=1, zero_stage=1, grad_accum=4),
+    "pipeline-uneven": Plan(
+        software="deepspeed_pipeline", pp=2, dp=1, zero_stage=1, grad_accum=4,
+        first_stage_layers=3, last_stage_layers=1,
+    ),
+    "zero3-mlp": Plan(dp=2, zero_stage=3, recompute="mlp", recompute_layers=1),
     "experts": Plan(dp=2, ep=2, zero_stage=2, capacity_factor=1.25),
     "megatron-deepspeed": Plan(
         software="megatron_deepspeed", tp=2, pp=2, dp=2, zero_stage=1, grad_accum=4,

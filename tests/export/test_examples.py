@@ -16,7 +16,10 @@ from tests.export.plans import planned
 pytest.importorskip("deepspeed")
 pytest.importorskip("transformers")
 
-RUN = ["zero2-recompute", "zero3", "autotp", "ulysses", "pipeline", "experts", "fsdp"]
+RUN = [
+    *("zero2-recompute", "zero3", "zero3-mlp", "autotp", "ulysses"),
+    *("pipeline", "pipeline-uneven", "experts", "fsdp"),
+]
 
 
 def _write(folder: Path, name: str) -> None:
