@@ -29,6 +29,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "recompute-one-layer": {"dp": 2, "zero_stage": 1, "recompute": "full", "recompute_layers": 1},
     "recompute-selective": {"dp": 2, "zero_stage": 1, "recompute": "selective"},
     "recompute-zero-3": {"dp": 2, "zero_stage": 3, "recompute": "full"},
+    "recompute-mlp": {"dp": 2, "zero_stage": 3, "recompute": "mlp"},
+    "recompute-one-mlp": {"dp": 2, "zero_stage": 1, "recompute": "mlp", "recompute_layers": 1},
     "chunked-loss": {"dp": 2, "zero_stage": 2, "chunked_loss": True},
     "autotp": {"tp": 2, "zero_stage": 1},
     "autotp-dp": {"tp": 2, "dp": 2, "zero_stage": 2},
@@ -82,6 +84,17 @@ def test_tied_weights_and_shared_key_heads_survive_the_layout(
     result = train(f"tied-{layout}", model, **LAYOUTS[layout])
     assert result.outcome.kind == "ok", result.outcome.message
     assert result.losses == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_stages_of_given_sizes_give_the_losses_of_one_rank(train: Train) -> None:
+    model = decoder(layers=3)
+    one = train("three-layers", model)
+    split = {"pp": 2, "software": PIPE, "zero_stage": 1}
+    ends = {"first_stage_layers": 1, "last_stage_layers": 2}
+    two = train("three-layers-uneven", model, **split, **ends)
+    assert two.outcome.kind == "ok", two.outcome.message
+    assert two.losses == pytest.approx(one.losses, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from trials.model.kernels import drop
 from trials.model.mlp import FeedForward
 from trials.model.norms import norm
 from trials.model.positions import Positions
+from trials.model.recompute import run_feed_forward
 from trials.model.unsupported import UnsupportedModel
 
 
@@ -53,8 +54,8 @@ class Block(nn.Module):
             nn.Parameter(torch.empty(layout.unmodelled)) if layout.unmodelled else None
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x: [b, s, hidden]."""
+    def forward(self, x: Tensor, mlp_again: bool = False) -> Tensor:
+        """x: [b, s, hidden]; mlp_again: the feed-forward's activations are recomputed."""
         p = self.build.dropout if self.training else 0.0
         normed = self.input_layernorm(x)
         attended = self.self_attn(normed)
@@ -64,10 +65,11 @@ class Block(nn.Module):
             second = normed
             if self.post_attention_layernorm is not None:
                 second = self.post_attention_layernorm(x)
-            return x + drop(attended + self.mlp(second), p)
+            fed = run_feed_forward(self.build, self.mlp, second, mlp_again)
+            return x + drop(attended + fed, p)
         x = x + drop(attended, p)
         second = x if self.post_attention_layernorm is None else self.post_attention_layernorm(x)
-        out = self.mlp(second)
+        out = run_feed_forward(self.build, self.mlp, second, mlp_again)
         if self.mlp_out_norm is not None:
             out = self.mlp_out_norm(out)
         x = x + drop(out, p)

@@ -23,6 +23,8 @@ class Build:
     recompute: Recompute = Recompute.NONE
     recompute_layers: int = -1
     """How many layers of this rank's stage are recomputed, the first ones; -1 is all."""
+    end_layers: tuple[int, int] = (0, 0)
+    """Layers of the first and the last pipeline stage; 0 is an even share."""
     deepspeed_checkpointing: bool = False
     """Through deepspeed.checkpointing, which can partition and offload the kept inputs."""
     chunked_loss: bool = False
@@ -62,6 +64,7 @@ class Build:
             dropout=training.dropout,
             recompute=plan.recompute,
             recompute_layers=plan.recompute_layers,
+            end_layers=(plan.first_stage_layers, plan.last_stage_layers),
             deepspeed_checkpointing=plan.partition_activations or plan.cpu_checkpointing,
             chunked_loss=plan.chunked_loss,
             sequence_parallel=plan.sequence_parallel,

@@ -10,8 +10,8 @@ from trials.model.build import Build
 
 
 def recomputed(build: Build, layers: int) -> int:
-    """How many of this stage's layers are recomputed whole, the first ones."""
-    if build.recompute is not Recompute.FULL:
+    """How many of this stage's layers are recomputed, the first ones."""
+    if build.recompute not in {Recompute.FULL, Recompute.MLP}:
         return 0
     return layers if build.recompute_layers < 0 else min(build.recompute_layers, layers)
 
@@ -33,6 +33,15 @@ def run_recomputed(build: Build, layer: nn.Module, x: Tensor) -> Tensor:
 def run_layers(build: Build, layers: Sequence[nn.Module] | nn.ModuleList, x: Tensor) -> Tensor:
     """All layers of a stage, recomputed as the plan says."""
     first = recomputed(build, len(layers))
+    whole = build.recompute is Recompute.FULL
     for i, layer in enumerate(layers):
-        x = run_recomputed(build, layer, x) if i < first else layer(x)
+        if whole:
+            x = run_recomputed(build, layer, x) if i < first else layer(x)
+        else:
+            x = layer(x, i < first) if first else layer(x)
     return x
+
+
+def run_feed_forward(build: Build, mlp: nn.Module, x: Tensor, again: bool) -> Tensor:
+    """The feed-forward of a layer; with `again` only its input is kept."""
+    return run_recomputed(build, mlp, x) if again else mlp(x)

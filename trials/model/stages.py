@@ -1,9 +1,11 @@
 """The model as a list of layers that DeepSpeed's PipelineModule cuts into stages."""
 
+from itertools import accumulate
 from typing import Any
 
 from torch import Tensor, nn
 
+from cost_model.memory.layout import stage_sizes
 from trials.model.block import Block
 from trials.model.build import Build
 from trials.model.embedding import Embedding
@@ -99,12 +101,31 @@ def pipeline_layers(build: Build, last: Last, seed: int | None) -> list[Any]:
     return [first, *blocks, head, second]
 
 
+def boundaries(build: Build, stages: int, specs: int) -> list[int]:
+    """First layer spec of each stage, and the end: the embedding is on the first stage, whatever
+    follows the blocks on the last."""
+    sizes = stage_sizes(build.model.layers, stages, *build.end_layers)
+    inner = accumulate(sizes[:-1], initial=1)
+    return [0, *list(inner)[1:], specs]
+
+
 def pipeline_module(build: Build, topology: Any, *, seed: int | None) -> nn.Module:
-    """The module of this rank's stage. Stages take equal numbers of layers, earlier ones more."""
+    """The module of this rank's stage. Stages take equal numbers of layers, earlier ones more,
+    unless the plan says how many the first and the last one take."""
     from deepspeed.pipe import PipelineModule
 
+    class Cut(PipelineModule):  # type: ignore[misc]
+        """With the layers of each stage as given."""
+
+        def _partition_layers(self, method: str = "uniform") -> None:
+            super()._partition_layers(method)
+            if any(build.end_layers):
+                stage = self._topo.get_coord(self.global_rank).pipe
+                self.parts = boundaries(build, self.num_stages, len(self._layer_specs))
+                self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
+
     last = Last(build)
-    module = PipelineModule(
+    module = Cut(
         layers=pipeline_layers(build, last, seed),
         loss_fn=last.loss,
         topology=topology,
