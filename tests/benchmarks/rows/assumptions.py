@@ -67,6 +67,8 @@ RULES: dict[str, str] = {
     "nemo_lora_on_attention": "NeMo puts adapters on the attention's projections unless told"
     " otherwise",
     "gpipe_recomputes": "GPipe recomputes every micro-batch (arXiv 1811.06965, section 2.3)",
+    "bridge_recipes_reduce_16_bits": "Megatron-Bridge's performance recipes set"
+    " grad_reduce_in_fp32=False",
     "nemo_16bit_gradients": "NeMo's distributed fused Adam reduces and holds 16-bit gradients",
     "fused_cross_entropy": "llm-foundry's loss is flash-attention's fused cross-entropy, in place"
     " on the 16-bit logits",

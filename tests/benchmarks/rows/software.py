@@ -53,6 +53,7 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
     (r"paddle", "paddle"),
     (r"lit-?gpt", "litgpt"),
     (r"torchtitan|torchtrain", "torchtitan"),
+    (r"^nemo", "nemo"),
 )
 
 

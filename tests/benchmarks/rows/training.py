@@ -167,6 +167,9 @@ def training_of(
     if "nemo" in raw.text("framework").lower():
         ledger.assume("nemo_16bit_gradients")
         more["fp32_grad_accum"] = False
+    if "bridge" in raw.text("framework").lower() and "training performance" in raw.notes.lower():
+        ledger.assume("bridge_recipes_reduce_16_bits")
+        more["fp32_grad_accum"] = False
     return TrainingSpec(
         seq_len=seq,
         global_batch=global_batch,
