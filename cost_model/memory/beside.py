@@ -47,7 +47,9 @@ def _away(
     rows: np.ndarray[tuple[int], np.dtype[np.intp]],
 ) -> Away:
     def of(values: Floats) -> Floats:
-        return values if len(values) == 1 else values.take(rows)
+        if len(values) == 1:
+            return np.broadcast_to(values, rows.shape)
+        return values.take(rows)
 
     def elements(name: str) -> tuple[Floats, Floats]:
         dense = of(plans.sharding(getattr(states.dense, name))) * of(plans.quantity("dense"))
