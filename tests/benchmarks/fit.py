@@ -23,6 +23,8 @@ from tests.benchmarks import scores
 from tests.benchmarks.ask import Answers
 from tests.benchmarks.fitting.folds import solved
 from tests.benchmarks.fitting.held_out import Solution, ask_out_of_fold
+from tests.benchmarks.fitting.memory_figures import FIGURES
+from tests.benchmarks.fitting.memory_fit import Fit, PeakMemory, memory_solved
 from tests.benchmarks.fitting.parameters import document
 from tests.benchmarks.fitting.spread import coverage, memory_spread, time_spreads
 from tests.benchmarks.rows import Row, read_directory
@@ -48,7 +50,9 @@ def main() -> None:
     solution = solved(rows, base, args.iterations)
     _print_figures(console, solution)
     fitted = solution[0].coefficients(solution[1])
-    answers = ask_out_of_fold(rows, solution=solution)
+    peaks = memory_solved(rows)
+    _print_memory_figures(console, *peaks)
+    answers = ask_out_of_fold(rows, solution=solution, memory=peaks)
     times = scores.time_pairs(rows, answers)
     memory = scores.memory_pairs(rows, answers)
     spreads, sigma = _spreads(rows, answers, times, memory)
@@ -80,6 +84,21 @@ def _print_figures(console: Console, solution: Solution) -> None:
     console.print(table)
 
 
+def _print_memory_figures(console: Console, problem: PeakMemory, fit: Fit) -> None:
+    table = Table(title="Fitted figures of memory; all others are read in the software's source")
+    for column in ("figure", "expected", "shipped", "fitted", "rows that see it"):
+        table.add_column(column, justify="left" if column == "figure" else "right")
+    for j, figure in enumerate(FIGURES):
+        table.add_row(
+            figure.name,
+            f"{figure.expected:.3g}",
+            f"{math.exp(problem.start[j]):.3g}",
+            f"{math.exp(fit.logs[j]):.3g}",
+            str(int((np.abs(fit.jacobian[:, j]) > 1e-3).sum())),
+        )
+    console.print(table)
+
+
 def _ratios(pairs: scores.Pairs) -> Floats:
     return np.log(pairs.predicted / pairs.measured)
 
@@ -92,9 +111,10 @@ def _spreads(
     rows: Sequence[Row], answers: Answers, times: scores.Pairs, memory: scores.Pairs
 ) -> tuple[dict[str, dict[str, float]], float]:
     timed = [rows[i] for i in times.rows]
+    large = scores.realistic(rows)
     return (
         time_spreads(timed, _ratios(times), _host_share(answers, times)),
-        memory_spread(_ratios(memory)),
+        memory_spread(_ratios(memory.only(large))),
     )
 
 

@@ -68,7 +68,8 @@ def print_blocks(console: Console, blocks: Mapping[str, Any]) -> None:
             f"peak memory, realistic size (half a billion parameters or more): {large['n']} rows,"
             f" mean error {_percent(large['mape'])}, median {_percent(large['median_ape'])},"
             f" bias {_percent(large['bias'], signed=True)};"
-            f" {_percent(large['within15'])} % of them within 15 %"
+            f" {_percent(large['within15'])} % of them within 15 %,"
+            f" {_percent(large['coverage90'])} % within the stated 90 % interval"
         )
     console.print(
         "ran+ ran and was called fitting; ran- ran but was called out of memory; oom- died but was"

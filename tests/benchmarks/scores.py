@@ -80,13 +80,17 @@ def error_block(pairs: Pairs) -> dict[str, float | int | None]:
     }
 
 
+def realistic(rows: Sequence[Row]) -> npt.NDArray[np.bool_]:
+    """Which rows are of realistic size [rows]."""
+    return np.array([row.model.params >= REALISTIC for row in rows], dtype=np.bool_)
+
+
 def realistic_block(rows: Sequence[Row], pairs: Pairs) -> dict[str, float | int | None]:
     """The errors of the rows whose model has at least half a billion parameters, and the share of
     them that is within 15 %."""
-    keep = np.array([row.model.params >= REALISTIC for row in rows], dtype=np.bool_)
-    large = pairs.only(keep)
+    large = pairs.only(realistic(rows))
     close = float((np.abs(large.errors) <= CLOSE).mean()) if len(large.measured) else None
-    return {**error_block(large), "within15": close}
+    return {**error_block(large), "within15": close, "coverage90": coverage(large)}
 
 
 def coverage(pairs: Pairs) -> float | None:
