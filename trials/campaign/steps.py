@@ -127,7 +127,11 @@ def _ended(resolved: Resolved, state: CampaignState) -> CampaignState:
     reason = None
     if not any(t.ran for t in done) and len(done) >= HOPELESS:
         reason = "nothing runs"
-    elif any(t.ran and not t.foreign for t in done) and state.confidence >= settings.confidence:
+    elif (
+        any(t.ran and not t.foreign for t in done)
+        and state.confidence >= settings.confidence
+        and _unverified(resolved, state) is None
+    ):
         reason = "confident"
     elif len(done) >= settings.max_trials:
         reason = "budget spent"
@@ -140,17 +144,34 @@ def _ended(resolved: Resolved, state: CampaignState) -> CampaignState:
     return state.model_copy(update={"ended": reason})
 
 
+def _unverified(resolved: Resolved, state: CampaignState) -> Plan | None:
+    """The best plan, where it is said to be known and a trial could still verify it."""
+    best = state.best
+    if best is None or state.confidence < state.settings.confidence:
+        return None
+    tried = any(t.plan == best and not t.foreign for t in state.trials)
+    return None if tried or not _runs(resolved, state, best) else best
+
+
 def _next(resolved: Resolved, state: CampaignState) -> TrialFile | None:
     """The next trial. A proxy whose other depth was not run yet comes first."""
     for plan, trial in _begun(state).items():
         for proxy in untried_proxies(resolved, state, plan):
             return trial_file(resolved, state, plan, proxy, drawn=trial.origin == "sampler")
+    best = _unverified(resolved, state)
+    if best is not None:
+        return _first_trial(resolved, state, best, drawn=False)
     for plan, drawn in proposals(resolved, state, _tried(state)):
         if _runs(resolved, state, plan):
-            small_one = plan.world_size > state.ranks
-            first = untried_proxies(resolved, state, plan)[0] if small_one else None
-            return trial_file(resolved, state, plan, first, drawn=drawn)
+            return _first_trial(resolved, state, plan, drawn=drawn)
     return None
+
+
+def _first_trial(resolved: Resolved, state: CampaignState, plan: Plan, *, drawn: bool) -> TrialFile:
+    """The trial of a plan that runs here, or of its deepest proxy."""
+    small_one = plan.world_size > state.ranks
+    proxy = untried_proxies(resolved, state, plan)[0] if small_one else None
+    return trial_file(resolved, state, plan, proxy, drawn=drawn)
 
 
 def _any_left(resolved: Resolved, state: CampaignState) -> bool:

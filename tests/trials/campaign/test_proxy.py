@@ -110,3 +110,12 @@ def test_without_proxies_larger_plans_are_left_and_said_so() -> None:
     for file in propose(resolved, state):
         assert file.plan.world_size <= 8
     assert any("need more than the 8 ranks" in note for note in state.notes)
+
+
+def test_it_is_not_confident_of_a_plan_that_not_even_a_proxy_tried() -> None:
+    resolved = many_gpus()
+    machine = Machine(resolved, {"gemm": -0.25, "network_bandwidth": -0.5}, ranks=8)
+    settings = CampaignSettings(max_trials=12, confidence=0.5, tolerance=0.2)
+    state = run(resolved, settings, "c", machine)
+    assert state.ended == "confident"
+    assert state.best in [t.plan for t in state.trials]
