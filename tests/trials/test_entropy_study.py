@@ -10,11 +10,14 @@ from cost_model.catalogue import cluster, model
 from cost_model.plans import Plan, PlanTable
 from cost_model.specs import TrainingSpec
 from cost_model.step import step_time
+from tests.trials.conftest import make_trial
 from tests.trials.models import decoder
 from trials.entropy import Point, Proxy, SearchSettings, StepCost, search
 from trials.entropy.cost import seconds_to, smoothed
 from trials.entropy.language import SkewedLanguage
+from trials.entropy.nodes import trials_on
 from trials.entropy.proxy import StepSeen
+from trials.executors.local import LocalExecutor
 from trials.result import ExpertLoad
 
 PROPORTIONAL = StepCost(np.array([1.0, 8.0]), np.array([1.0, 8.0]))
@@ -124,3 +127,17 @@ def test_a_bonus_evens_the_load_of_a_proxy_and_a_run_repeats_exactly() -> None:
     none, some = run(0.0), run(1.0)
     assert np.mean([s.load.cv for s in some[-10:]]) < np.mean([s.load.cv for s in none[-10:]])
     assert some == run(1.0)
+
+
+@pytest.mark.slow
+def test_a_study_over_real_trials_finds_them_again(local: LocalExecutor) -> None:
+    options = {"warmup_steps": 0, "steps": 10, "same_batch": False, "data": "bytes"}
+    template = make_trial("study", decoder(experts=4), trial=options, dp=2, ep=2, zero_stage=1)
+    settings = SearchSettings(n_trials=3, steps=10, capacities=(1.0,), pruner="none")
+    train = trials_on(local, template, poll_s=0.02)
+    study = search(train, PROPORTIONAL, settings)
+    assert [t.point.weight for t in study.trials[:2]] == [0.0, 0.1]
+    assert study.trials[0].dropped > 0
+    folders = list(local.root.glob("study-*"))
+    assert search(train, PROPORTIONAL, settings) == study
+    assert sorted(folders) == sorted(local.root.glob("study-*"))
