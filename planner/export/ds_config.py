@@ -96,6 +96,11 @@ def ds_config(
             "activation_checkpoint_interval": int(plan.recompute != 0),
             "use_reentrant": False,
         }
+    if plan.sequence_parallel and plan.pp > 1:
+        # The engine else sends each TP rank's slice of what it takes for equal tensors
+        # (runtime/pipe/engine.py:137); here they are shards, and the loss would be wrong.
+        whole = {"pipe_partitioned": False, "grad_partitioned": False}
+        config["pipeline"] = config.get("pipeline", {}) | whole
     if plan.partition_activations:
         config["activation_checkpointing"] = {
             "partition_activations": True,

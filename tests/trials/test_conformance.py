@@ -18,6 +18,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "zero-1": {"dp": 2, "zero_stage": 1},
     "zero-2": {"dp": 2, "zero_stage": 2},
     "zero-3": {"dp": 2, "zero_stage": 3},
+    "zero-1-offload": {"dp": 2, "zero_stage": 1, "offload_optimizer": "cpu"},
     "zero-2-offload": {"dp": 2, "zero_stage": 2, "offload_optimizer": "cpu"},
     "zero-3-offload": {
         "dp": 2,
@@ -34,15 +35,30 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "chunked-loss": {"dp": 2, "zero_stage": 2, "chunked_loss": True},
     "autotp": {"tp": 2, "zero_stage": 1},
     "autotp-dp": {"tp": 2, "dp": 2, "zero_stage": 2},
+    "autotp-zero-3": {"tp": 2, "dp": 2, "zero_stage": 3},
     "ulysses": {"sp": 2, "zero_stage": 1},
     "ulysses-zero-3": {"sp": 2, "zero_stage": 3},
     "ulysses-dp": {"sp": 2, "dp": 2, "zero_stage": 2},
     "ring": {"cp": 2, "zero_stage": 1},
+    "ring-dp": {"cp": 2, "dp": 2, "zero_stage": 2, "recompute": "full"},
+    "ring-zero-3": {"cp": 2, "zero_stage": 3},
+    "ulysses-ring": {"sp": 2, "cp": 2, "zero_stage": 1},
     "tp": {"tp": 2, "software": MEGATRON, "zero_stage": 1},
+    "tp-dp": {"tp": 2, "dp": 2, "software": MEGATRON, "zero_stage": 1},
+    "tp-partitioned-activations": {
+        **{"tp": 2, "software": MEGATRON, "zero_stage": 1},
+        **{"recompute": "full", "partition_activations": True},
+    },
     "tp-sequence": {"tp": 2, "software": MEGATRON, "zero_stage": 1, "sequence_parallel": True},
     "pp": {"pp": 2, "software": PIPE, "zero_stage": 1},
     "pp-recompute": {"pp": 2, "software": PIPE, "zero_stage": 1, "recompute": "full"},
     "pp-dp": {"pp": 2, "dp": 2, "software": PIPE, "zero_stage": 1},
+    "pp-offload": {"pp": 2, "software": PIPE, "zero_stage": 1, "offload_optimizer": "cpu"},
+    "pp-zero-0": {"pp": 2, "dp": 2, "software": PIPE},
+    "pp-tp-sequence": {
+        **{"pp": 2, "tp": 2, "software": MEGATRON, "zero_stage": 1},
+        **{"sequence_parallel": True, "recompute": "full"},
+    },
     "pp-tp": {"pp": 2, "tp": 2, "software": PIPE, "zero_stage": 1},
 }
 

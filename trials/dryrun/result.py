@@ -87,12 +87,19 @@ class DryRunResult(Frozen):
         return max(self.ranks, key=lambda r: r.peak.total_bytes)
 
     def to_json(self) -> dict[str, Any]:
-        """GiB at the edge; `stages` has every rank that was run."""
+        """GiB at the edge; `stages` has every rank that was run.
+
+        `total_gib` is the peak and, from the cost model, what a dry run does not see.
+        """
         worst = self.worst
+        peak = worst.peak.total_bytes / GIB
+        unseen = {} if self.predicted is None else self.predicted["not_in_dry_run_gib"]
         return {
-            "peak_allocated_gib": worst.peak.total_bytes / GIB,
+            "peak_allocated_gib": peak,
             "peak_phase": worst.peak.phase,
             "peak_stage": worst.stage,
+            "not_seen_gib": unseen,
+            "total_gib": peak + sum(unseen.values()),
             "steady_gib": worst.steady_bytes / GIB,
             "phases": phases_gib(worst),
             "categories": {k: v / GIB for k, v in sorted(worst.peak.categories.items()) if v},
