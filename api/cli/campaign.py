@@ -14,7 +14,7 @@ from api.cli.calibration import CalibrationFile, read_calibration
 from api.cli.plan import title_of
 from api.cli.request import takes_request
 from api.cli.search import takes_search
-from api.cli.table import console, duration
+from api.cli.table import console, precise
 from api.schemas.candidates import GIB, summary
 from planner.errors import RequestError
 from planner.request import PlanRequest
@@ -23,12 +23,9 @@ from trials.campaign import CampaignSettings, CampaignState
 
 PANEL = "Campaign"
 TOP = 5
+MESSAGE = 160
+"""Characters of an engine's message; the trial's result has it whole."""
 EXIT_FAILED = 1
-
-
-def _precise(seconds: float) -> str:
-    """A measured duration."""
-    return f"{1000 * seconds:.1f} ms" if seconds < 1 else duration(seconds)
 
 
 class _Follower:
@@ -45,10 +42,10 @@ class _Follower:
                 continue
             self.told.add(trial.trial_id)
             seen = trial.measured_seconds
-            measured = trial.message if seen is None else f"measured {_precise(seen)}"
+            measured = trial.message[:MESSAGE] if seen is None else f"measured {precise(seen)}"
             self.out.print(
                 f"{len(self.told)}/{state.settings.max_trials} {summary(trial.plan)}: "
-                f"{trial.outcome}, predicted {_precise(trial.predicted_seconds)}, {measured}; "
+                f"{trial.outcome}, predicted {precise(trial.predicted_seconds)}, {measured}; "
                 f"the best is known with {100 * state.confidence:.0f} %",
                 highlight=False,
                 markup=False,
@@ -64,8 +61,8 @@ def _print(out: Console, state: CampaignState) -> None:
     for one in state.ranking[:TOP]:
         table.add_row(
             summary(one.plan),
-            _precise(one.seconds),
-            f"{_precise(one.seconds_low)} - {_precise(one.seconds_high)}",
+            precise(one.seconds),
+            f"{precise(one.seconds_low)} - {precise(one.seconds_high)}",
             f"{one.total_bytes / GIB:.1f}",
             f"{100 * one.fits_probability:.0f}%",
             f"{100 * one.best_probability:.0f}%",

@@ -23,13 +23,17 @@ from planner.request import PlanRequest, Resolved
 from planner.search.longest import at_length
 
 
+def _parameters(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 1e8 else f"{count / 1e6:.1f} M"
+
+
 def title_of(resolved: Resolved) -> str:
     """What a request resolved to, in a line."""
     said = summary_of(resolved)
     model, cluster, training = said["model"], said["cluster"], said["training"]
     nodes = f"{cluster['nodes']} node{'s' if cluster['nodes'] > 1 else ''}"
     return (
-        f"{model['name']} ({model['parameters'] / 1e9:.2f} B parameters) on "
+        f"{model['name']} ({_parameters(model['parameters'])} parameters) on "
         f"{cluster['gpus']} x {cluster['gpu']} ({nodes}), "
         f"{training['seq_len']} tokens x {training['global_batch']} sequences a step"
     )

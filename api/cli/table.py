@@ -24,6 +24,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
+def precise(seconds: float) -> str:
+    """A measured duration."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else duration(seconds)
+
+
 def ranking(candidates: tuple[Candidate, ...], title: str) -> Table:
     """One line a candidate."""
     run = any(c.run is not None for c in candidates)

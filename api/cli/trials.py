@@ -12,9 +12,14 @@ from rich.table import Table
 
 from api.cli.knobs import takes_plan
 from api.cli.request import takes_request
+from api.cli.table import precise
 from api.completion import completed
+from api.schemas.candidates import GIB, summary
 from cost_model.plans import Plan
+from planner.candidate import Candidate
 from planner.request import PredictRequest
+from planner.search import predict_one
+from trials.result import TrialResult
 
 
 @takes_request
@@ -106,13 +111,34 @@ def trial(
     if as_json:
         typer.echo(result.model_dump_json(indent=2))
     else:
-        typer.echo(f"{result.outcome.kind} {result.outcome.message}".strip())
-        for finding in result.findings:
-            typer.echo(f"finding: {finding.name}: {finding.message}")
-        if result.step_seconds is not None:
-            typer.echo(f"step {result.step_seconds:.4f} s, loss {result.losses[-1]:.4f}")
+        _print_trial(result, predict_one(resolved, chosen).candidate)
     if result.outcome.kind != "ok":
         raise typer.Exit(1)
+
+
+def _print_trial(result: TrialResult, predicted: Candidate) -> None:
+    """How it ended, and what was measured against what was predicted."""
+    plan, outcome = predicted.plan, result.outcome
+    typer.echo(f"{result.trial_id}: {summary(plan)} on {plan.world_size} ranks: {outcome.kind}")
+    if outcome.message:
+        typer.echo(outcome.message)
+    for finding in result.findings:
+        typer.echo(f"finding: {finding.name}: {finding.message}")
+    seconds, losses = result.step_seconds, result.losses
+    if seconds is None:
+        return
+    last = [report.steps[-1] for report in result.ranks]
+    parts = {n: max(getattr(s, n) for s in last) for n in ("forward", "backward", "step")}
+    told = ", ".join(f"{name} {precise(value)}" for name, value in parts.items())
+    typer.echo(f"step {precise(seconds)}, predicted {precise(predicted.step.seconds)} ({told})")
+    if result.performance is not None:
+        typer.echo(f"{result.performance.tokens_per_s:,.0f} tokens/s")
+    if losses:
+        typer.echo(f"loss {losses[0]:.4f} to {losses[-1]:.4f} over {len(losses)} steps")
+    if result.allocated_bytes is not None:
+        allocated = predicted.memory.allocated_bytes / GIB
+        peak = result.allocated_bytes / GIB
+        typer.echo(f"allocated peak {peak:.2f} GiB, predicted {allocated:.2f} GiB")
 
 
 def _print(found: dict[str, Any]) -> None:
