@@ -1,9 +1,11 @@
 """Scores of predictions, on figures small enough to work out by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from tests.benchmarks.scores import Pairs, coverage, error_block, kendall_tau
+from tests.benchmarks.scores import Pairs, coverage, error_block, kendall_tau, realistic_block
 
 
 def pairs(measured: list[float], predicted: list[float], half_width: float = 0.1) -> Pairs:
@@ -34,3 +36,16 @@ def test_tau_counts_concordant_pairs() -> None:
 
 def test_coverage_is_the_share_inside_the_interval() -> None:
     assert coverage(pairs([1.0, 1.0, 1.0, 1.0], [1.0, 1.05, 0.95, 1.5])) == 0.75
+
+
+def test_realistic_sizes_are_scored_apart() -> None:
+    rows = [
+        SimpleNamespace(model=SimpleNamespace(params=p)) for p in (100e6, 500e6, 7e9, 70e9, 405e9)
+    ]
+    found = realistic_block(
+        rows,  # type: ignore[arg-type]
+        pairs([1.0] * 5, [9.0, 1.1, 0.9, 1.2, 1.0]),
+    )
+    assert found["n"] == 4
+    assert found["mape"] == pytest.approx(0.1)
+    assert found["within15"] == 0.75

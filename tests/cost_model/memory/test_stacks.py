@@ -1,0 +1,134 @@
+"""Frameworks with a memory profile of their own; loads and losses that are not the usual ones."""
+
+import pytest
+
+from cost_model.calibration.memory import default_memory_coefficients
+from cost_model.catalogue import model
+from cost_model.memory import detail, memory
+from cost_model.plans import Plan, PlanTable, Recompute, Software
+from cost_model.specs import Lora, TrainingSpec
+from tests.cost_model.memory.samples import GIB, dgx, gpt
+
+GPT = gpt(hidden=4096, layers=4, heads=32)
+BF16 = TrainingSpec(seq_len=2048, global_batch=8, precision="bf16")
+
+
+def moment(plan: Plan, training: TrainingSpec, name: str) -> dict[str, float]:
+    """Bytes by category of the first stage at a moment."""
+    found = detail(GPT, dgx(1), training, plan)
+    return next(m.categories for m in found.moments if m.moment == name)
+
+
+def test_a_framework_stands_for_every_software() -> None:
+    known = default_memory_coefficients().in_stack("nanotron")
+    assert {known.of(s).gated_saved for s in Software} == {4}
+    assert default_memory_coefficients().in_stack(None) is default_memory_coefficients()
+
+
+def test_every_framework_says_where_its_figures_come_from() -> None:
+    known = default_memory_coefficients()
+    for name, stack in known.stacks.items():
+        assert known.in_stack(name)  # its changes are figures of a profile
+        assert len(stack.source) > 20, name
+
+
+def test_internevo_steps_with_thirty_bytes_a_parameter() -> None:
+    # 16-bit weights and gradients (2 + 2), master and moments (12), flattened 16-bit gradients and
+    # their fp32 copy (2 + 4), denominator and root of a foreach Adam (8)
+    training = BF16.model_copy(update={"stack": "internevo"})
+    at = moment(Plan(software=Software.MEGATRON, zero_stage=1), training, "step")
+    states = ("parameters", "gradients", "master", "optimizer", "step_transients")
+    assert sum(at[k] for k in states) == pytest.approx(30 * GPT.params)
+
+
+def test_nanotron_keeps_a_16_bit_gradient_and_buckets_beside_the_fp32_one() -> None:
+    training = BF16.model_copy(update={"stack": "nanotron"})
+    alone = moment(Plan(software=Software.MEGATRON), training, "backward_end")
+    replicas = moment(Plan(software=Software.MEGATRON, dp=2), training, "backward_end")
+    assert alone["gradients"] == pytest.approx((4 + 2) * GPT.params)
+    assert replicas["gradients"] == pytest.approx((4 + 2 + 2) * GPT.params)
+
+
+def test_the_reserved_bytes_of_a_stage_are_at_least_its_allocated_ones() -> None:
+    found = detail(GPT, dgx(1), BF16, Plan(software=Software.MEGATRON, pp=4, grad_accum=8))
+    assert len(found.reserved) == 4
+    assert all(r > a for r, a in zip(found.reserved, found.allocated, strict=True))
+
+
+def test_a_fused_loss_holds_16_bit_logits_and_their_gradient() -> None:
+    plan = Plan(software=Software.FSDP, zero_stage=3, dp=8)
+    fused = BF16.model_copy(update={"fused_loss": True})
+    logits = 2048 * GPT.vocab
+    assert moment(plan, fused, "loss")["logits"] == pytest.approx(4 * logits)
+    assert moment(plan, BF16, "loss")["logits"] == pytest.approx(12 * logits)
+
+
+def test_megatrons_zero_2_has_a_whole_gradient_at_the_end_of_the_backward_pass() -> None:
+    plan = Plan(software=Software.MEGATRON, zero_stage=2, dp=2)
+    assert moment(plan, BF16, "backward_end")["gradients"] == pytest.approx((2 + 4) * GPT.params)
+
+
+def test_activations_around_a_4_bit_base_are_fp32_in_hugging_face_modules() -> None:
+    lora = {"targets": "attention", "rank": 8}
+    spec = model("llama-2-7b")
+
+    def held(software: Software, quantized: bool) -> float:
+        training = BF16.model_copy(
+            update={"lora": Lora.model_validate(lora | {"quantized_base": quantized})}
+        )
+        table = PlanTable.from_plans([Plan(software=software, zero_stage=3, dp=8)])
+        return float(memory(spec, dgx(1), training, table).categories["activations"][0])
+
+    wide, narrow = held(Software.DEEPSPEED, True), held(Software.DEEPSPEED, False)
+    assert 1.6 < wide / narrow < 2.0
+    assert held(Software.FSDP, True) == held(Software.FSDP, False)
+
+
+def test_dropout_before_adapters_keeps_a_mask_and_a_copy() -> None:
+    plan = Plan(software=Software.FSDP, zero_stage=3, dp=8)
+    plain = BF16.model_copy(update={"lora": Lora(targets="attention")})
+    dropped = BF16.model_copy(update={"lora": Lora(targets="attention", dropout=0.05)})
+    more = moment(plan, dropped, "loss")["activations"] - moment(plan, plain, "loss")["activations"]
+    assert more == pytest.approx(3 * GPT.hidden * GPT.layers * 2048)
+
+
+def test_a_model_loaded_whole_takes_8_bytes_a_parameter_and_rank_of_the_host() -> None:
+    table = PlanTable.from_plans([Plan(dp=8, zero_stage=3)])
+    whole = BF16.model_copy(update={"whole_at_load": True})
+    spec = model("llama-2-7b")
+    sharded = float(memory(spec, dgx(1), BF16, table).host_bytes[0])
+    loaded = float(memory(spec, dgx(1), whole, table).host_bytes[0])
+    # eight ranks of fp32 weights and the fp32 file, instead of one 16-bit model
+    assert loaded - sharded == pytest.approx((8 * 8 - 2) * spec.params, rel=1e-6)
+
+
+def test_a_4_bit_base_loaded_whole_is_on_every_gpu_before_it_is_sharded() -> None:
+    table = PlanTable.from_plans([Plan(dp=8, zero_stage=3, software=Software.FSDP)])
+    lora = Lora(targets="attention", quantized_base=True)
+    spec = model("llama-2-70b")
+    at = [
+        memory(
+            spec, dgx(1), BF16.model_copy(update={"lora": lora, "whole_at_load": w}), table
+        ).phases["init"][0]
+        / GIB
+        for w in (False, True)
+    ]
+    assert at[0] < 10
+    assert at[1] > 35  # 69e9 parameters of half a byte and their constants
+
+
+def test_norms_of_queries_and_keys_are_kept() -> None:
+    spec = model("qwen3-8b")
+    layer = spec.kinds[0]
+    assert layer.attention is not None
+    assert layer.attention.qk_norm
+    bare = layer.model_copy(
+        update={"attention": layer.attention.model_copy(update={"qk_norm": False})}
+    )
+    without = spec.model_copy(update={"kinds": (bare,)})
+    table = PlanTable.from_plans([Plan(dp=8, zero_stage=3, recompute=Recompute.NONE)])
+    kept = [
+        float(memory(s, dgx(1), BF16, table).categories["activations"][0]) for s in (spec, without)
+    ]
+    width = (layer.attention.heads + layer.attention.kv_heads) * layer.attention.head_dim
+    assert kept[0] - kept[1] == pytest.approx(6 * width * 2048 * spec.layers)
