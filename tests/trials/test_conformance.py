@@ -53,6 +53,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pp": {"pp": 2, "software": PIPE, "zero_stage": 1},
     "pp-recompute": {"pp": 2, "software": PIPE, "zero_stage": 1, "recompute": "full"},
     "pp-dp": {"pp": 2, "dp": 2, "software": PIPE, "zero_stage": 1},
+    "pp-megatron": {"pp": 2, "software": MEGATRON, "zero_stage": 1},
     "pp-offload": {"pp": 2, "software": PIPE, "zero_stage": 1, "offload_optimizer": "cpu"},
     "pp-zero-0": {"pp": 2, "dp": 2, "software": PIPE},
     "pp-tp-sequence": {

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any, Protocol
 
@@ -161,19 +161,14 @@ def _optimizer(config: dict[str, Any], parameters: Any) -> Any:
     return FusedAdam(parameters, lr=1e-4)
 
 
-def _layers(task: DryRunTask, mesh: Mesh) -> Build:
-    """What the layers are made of; Megatron's norms are always fused kernels."""
-    spec = Build.of_plan(task.model, task.training, task.plan, mesh)
-    megatron = task.plan.software is Software.MEGATRON_DEEPSPEED
-    return replace(spec, fused_norm=spec.fused_norm or megatron)
-
-
 def _plain(task: DryRunTask, mesh: Mesh, config: dict[str, Any], mpu: Mpu | None) -> PlainTrainer:
     import deepspeed
 
     plan = task.plan
     own = own_tensor_parallel(plan.software)
-    spec = _layers(task, mesh if own else without_tensor_axis(mesh))
+    spec = Build.of_plan(
+        task.model, task.training, plan, mesh if own else without_tensor_axis(mesh)
+    )
     with ExitStack() as stack:
         stack.enter_context(default_dtype(DTYPES[task.training.precision]))
         if plan.zero_stage == 3:
@@ -206,7 +201,7 @@ def _pipeline(task: DryRunTask, mesh: Mesh, config: dict[str, Any]) -> PipelineT
     from trials.model.stages import pipeline_module
 
     plan = task.plan
-    spec = _layers(task, mesh)
+    spec = Build.of_plan(task.model, task.training, plan, mesh)
     keep_in_place(PipelineModule)
     # Partitioned activations travel with their shapes as values, which nobody sends here.
     config.setdefault("pipeline", {}).update(pipe_partitioned=False, grad_partitioned=False)

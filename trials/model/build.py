@@ -27,6 +27,8 @@ class Build:
     """Layers of the first and the last pipeline stage; 0 is an even share."""
     deepspeed_checkpointing: bool = False
     """Through deepspeed.checkpointing, which can partition and offload the kept inputs."""
+    vocabulary_loss: bool = False
+    """Megatron's loss, which works on a rank's part of the vocabulary, also where that is all."""
     chunked_loss: bool = False
     sequence_parallel: bool = False
     ep: int = 1
@@ -60,7 +62,9 @@ class Build:
             model=model,
             mesh=mesh or Mesh(),
             attention=training.attention,
-            fused_norm=training.fused_norm,
+            # Megatron's norms and loss are kernels of its own.
+            fused_norm=training.fused_norm or plan.software is Software.MEGATRON_DEEPSPEED,
+            vocabulary_loss=plan.software is Software.MEGATRON_DEEPSPEED,
             dropout=training.dropout,
             recompute=plan.recompute,
             recompute_layers=plan.recompute_layers,

@@ -59,7 +59,7 @@ class Head(nn.Module):
         x, labels = x.flatten(0, 1), labels.flatten()
         if self.build.chunked_loss:
             loss = self._in_chunks(x, labels, weight)
-        elif tp.size == 1:
+        elif tp.size == 1 and not self.build.vocabulary_loss:
             loss = functional.cross_entropy(functional.linear(x, weight).float(), labels)
         else:
             loss = self._losses(x, labels, weight).mean()
@@ -73,6 +73,8 @@ class Head(nn.Module):
         padding = padded_vocab(self.build.model.vocab, tp) - self.build.model.vocab
         if padding and tp.rank == tp.size - 1:
             logits[..., -padding:] = torch.finfo(logits.dtype).min
+        if tp.size == 1 and not self.build.vocabulary_loss:
+            return functional.cross_entropy(logits.float(), labels, reduction="none")
         return vocab_parallel_cross_entropy(logits, labels, tp)
 
     def _in_chunks(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trials.parallel.mesh import Axis
-from trials.parallel.tensor import mark_sharded, reduce_from
+from trials.parallel.tensor import all_reduce, mark_sharded, reduce_from
 
 
 def padded_vocab(vocab: int, axis: Axis) -> int:
@@ -44,7 +44,8 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor, axis: Axis, first: int) -> Tensor:
         wide = logits.float()
         top = wide.max(dim=-1).values
-        dist.all_reduce(top, op=dist.ReduceOp.MAX, group=axis.group)
+        if axis.size > 1:
+            dist.all_reduce(top, op=dist.ReduceOp.MAX, group=axis.group)
         # The fp32 copy is ours to change; logits that were fp32 already are not.
         highest = top.unsqueeze(-1)
         logits = wide - highest if wide is logits else wide.sub_(highest)
@@ -52,10 +53,10 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
         outside = (local < 0) | (local >= logits.shape[-1])
         local = local.masked_fill(outside, 0)
         target = logits.gather(-1, local.unsqueeze(-1)).squeeze(-1).masked_fill(outside, 0.0)
-        dist.all_reduce(target, group=axis.group)
+        all_reduce(target, axis)
         shares = logits.exp_()
         total = shares.sum(dim=-1)
-        dist.all_reduce(total, group=axis.group)
+        all_reduce(total, axis)
         shares.div_(total.unsqueeze(-1))
         ctx.save_for_backward(shares, local, outside)
         return total.log() - target
@@ -70,8 +71,6 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
 
 def vocab_parallel_cross_entropy(logits: Tensor, labels: Tensor, axis: Axis) -> Tensor:
     """Loss per token [tokens] of logits [tokens, vocab / tp] against labels [tokens]."""
-    if axis.size == 1:
-        return functional.cross_entropy(logits.float(), labels, reduction="none")
     first = logits.shape[-1] * axis.rank
     loss: Tensor = _VocabParallelCrossEntropy.apply(logits, labels, axis, first)
     return loss
