@@ -162,6 +162,7 @@ def item_fields(record: TrialRecord) -> dict[str, Any]:
         "outcome": None if result is None else result.outcome,
         "step_seconds": None if result is None else result.step_seconds,
         "allocated_bytes": None if result is None else result.allocated_bytes,
+        "performance": None if result is None else result.performance,
         "losses": []
         if result is None
         else [x if math.isfinite(x) else None for x in result.losses],
