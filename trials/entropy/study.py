@@ -39,6 +39,10 @@ class SearchSettings(Frozen):
     """None takes what no bonus reaches at the first capacity in three quarters of the steps."""
     seeds: tuple[int, ...] = (1,)
     """Of the runs of each trial, whose mean counts; all trials see the same data."""
+    finalists: int = Field(default=4, ge=1)
+    """Best points, at least a factor of two apart, that run on more seeds before one is chosen: the
+    least of many noisy times is less by luck."""
+    final_seeds: tuple[int, ...] = (3, 4, 5)
     pruner: Literal["median", "halving", "none"] = "median"
     ticks: int = Field(default=10, ge=2)
     """How often a trial is compared with others at equal predicted time."""
@@ -68,7 +72,10 @@ class EntropyStudy(Frozen):
     settings: SearchSettings
     target_loss: float
     best: EntropyTrial
+    """Of the finalists, over all their seeds."""
     trials: tuple[EntropyTrial, ...]
+    finals: tuple[EntropyTrial, ...]
+    """The finalists on the further seeds alone."""
 
     @property
     def pruned(self) -> int:
@@ -107,11 +114,45 @@ def search(train: Train, cost: StepCost, settings: SearchSettings | None = None)
         return found
 
     study.optimize(objective, n_trials=chosen.n_trials)
-    done = [t for t in tried.values() if t.seconds_to_target is not None]
-    best = min(done, key=lambda t: t.seconds_to_target or 0.0)
+    further = chosen.model_copy(update={"seeds": chosen.final_seeds})
+    finals = {
+        point: run_point(train, cost, point, further, target=target)
+        for point in (_finalists(tried, chosen.finalists) if chosen.final_seeds else ())
+    }
+    best = _best(tried, finals, chosen)
     return EntropyStudy(
-        settings=chosen, target_loss=target, best=best, trials=tuple(tried.values())
+        settings=chosen,
+        target_loss=target,
+        best=best,
+        trials=tuple(tried.values()),
+        finals=tuple(finals.values()),
     )
+
+
+def _finalists(tried: dict[Point, EntropyTrial], count: int) -> list[Point]:
+    """The best points of which none is within a factor of two of a better one."""
+    done = [t for t in tried.values() if t.seconds_to_target is not None]
+    picked: list[Point] = []
+    for trial in sorted(done, key=lambda t: t.seconds_to_target or 0.0):
+        point = trial.point
+        near = [p for p in picked if p.capacity_factor == point.capacity_factor]
+        if all(max(p.weight, point.weight) > 2 * min(p.weight, point.weight) for p in near):
+            picked.append(point)
+    return picked[:count]
+
+
+def _best(
+    tried: dict[Point, EntropyTrial], finals: dict[Point, EntropyTrial], settings: SearchSettings
+) -> EntropyTrial:
+    """The finalist of the least mean time over all seeds, with that time."""
+    first, more = len(settings.seeds), len(settings.final_seeds)
+    times = {
+        point: (first * (tried[point].seconds_to_target or 0.0) + more * (t.seconds_to_target or 0))
+        / (first + more)
+        for point, t in finals.items()
+    } or {p: t.seconds_to_target for p, t in tried.items() if t.seconds_to_target is not None}
+    point = min(times, key=lambda p: times[p])
+    return tried[point].model_copy(update={"seconds_to_target": times[point]})
 
 
 def _first(settings: SearchSettings) -> list[dict[str, float]]:
