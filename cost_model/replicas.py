@@ -11,6 +11,8 @@ from cost_model.memory.groups import group
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
 from cost_model.specs.training import TrainingSpec
 
+_MANY = 4096
+"""Rows from which distinct rings are worth looking for."""
 _MEGATRON_BUCKET = 40_000_000
 """Least elements of a gradient bucket of Megatron's; a million a replica where that is more
 (megatron/core/distributed/distributed_data_parallel.py)."""
@@ -33,6 +35,8 @@ class DataParallel:
 
 def _rings(topology: Topology, size: Ints, stride: Ints) -> Ring:
     """Rings [plans]; there are few distinct ones."""
+    if len(size) < _MANY:
+        return Ring.of(topology, size, stride)
     groups = group(size, stride)
     rings = Ring.of(topology, size.take(groups.first), stride.take(groups.first))
     return rings.take(groups.of_row)

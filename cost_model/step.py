@@ -67,7 +67,7 @@ def step_time(
     happens once: gradient reduction that found nothing to hide behind, the update, the gather of
     updated weights. Coefficients default to the shipped set.
     """
-    known = coefficients or Coefficients.default()
+    known = (coefficients or Coefficients.default()).of_stack(training.stack)
     rates = Rates.of(cluster.node.gpu, training, known)
     differs = varying(table, _SHARED)
     groups = group_rows(table, _SHARED, differs)

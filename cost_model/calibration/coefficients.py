@@ -153,6 +153,14 @@ class Coefficients(Frozen):
             or self.spread["default"]
         )
 
+    def of_stack(self, stack: str | None) -> "Coefficients":
+        """The set for a framework that has host times of its own, whatever software it resembles
+        in what it holds and sends; else this set."""
+        own = None if stack is None else self.software.get(stack)
+        if own is None:
+            return self
+        return self.model_copy(update={"software": dict.fromkeys(self.software, own)})
+
     def of_software(self, software: Software) -> SoftwareCoefficients:
         """Those of one training software."""
         return self.software[software.name.lower()]

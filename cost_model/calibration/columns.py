@@ -21,7 +21,7 @@ class _Same:
         return isinstance(other, _Same) and other.known is self.known
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _by_software(same: _Same) -> dict[str, Floats]:
     each = [same.known.of_software(s) for s in Software]
     return {

@@ -34,6 +34,7 @@ class Group:
         """Whether the parameter can change the group's prediction."""
         cluster = self.rows[0].cluster
         gpu, link = cluster.node.gpu, cluster.node.link
+        stack = self.rows[0].training.stack
         for group, key, _ in parameter.places:
             hit = {
                 "gpus": gpu.name == key,
@@ -42,7 +43,11 @@ class Group:
                 == (own if (own := f"{link.kind}/{gpu.name}") in doc["links"] else link.kind),
                 "networks": cluster.network.kind == key
                 and any(r.cluster.nodes > 1 for r in self.rows),
-                "software": any(r.plan.software.name.lower() == key for r in self.rows),
+                "software": key == (stack if stack in doc["software"] else None)
+                or (
+                    stack not in doc["software"]
+                    and any(r.plan.software.name.lower() == key for r in self.rows)
+                ),
             }[group]
             if hit:
                 return True
