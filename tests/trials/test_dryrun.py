@@ -1,7 +1,10 @@
 """The dry run's bytes against arithmetic on the parameters, and what it does with bad input."""
 
+import contextlib
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,10 +63,28 @@ def test_a_config_that_the_engine_refuses_says_what_it_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_time_limit_ends_the_child() -> None:
+@pytest.mark.parametrize(
+    ("ending", "kind"),
+    [({"time_limit_s": 0.5}, "timeout"), ({"wanted": lambda: False}, "cancelled")],
+)
+def test_a_run_that_is_ended_leaves_no_process_and_no_file(
+    ending: dict[str, Any], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(DryRunFailure) as failure:
-        dry_run(MODEL, cluster("dgx-a100-80g", 1), TRAINING, Plan(dp=8), time_limit_s=0.2)
-    assert failure.value.kind == "timeout"
+        dry_run(MODEL, cluster("dgx-a100-80g", 1), TRAINING, Plan(dp=8), **ending)
+    assert failure.value.kind == kind
+    assert list(tmp_path.iterdir()) == []
+    assert not [line for line in command_lines() if str(tmp_path) in line]
+
+
+def command_lines() -> list[str]:
+    """Of all processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text("utf-8", errors="replace"))
+    return found
 
 
 @pytest.mark.slow
@@ -84,6 +105,17 @@ def test_a_thousand_ranks_hold_a_thousandth_each() -> None:
     # 2 + 12 bytes of each matrix over the ranks, 2 of each norm whole; the reduce bucket.
     state = 14 * cut / 1024 + 14 * 9 * MODEL.hidden / 1024 + 2 * 9 * MODEL.hidden
     assert found.steady_bytes == pytest.approx(state + 2 * 1_000_000, rel=0.1)
+
+
+@pytest.mark.slow
+def test_autotp_fills_the_gpu_at_init_with_the_cut_model_and_its_flat_copy() -> None:
+    found = run(tp=4, nodes=4, zero_stage=1)
+    table = 2 * MODEL.vocab * MODEL.hidden  # token table and head stay whole
+    norms = 9 * MODEL.hidden
+    held = table + norms + (MODEL.params - table - norms) / 4
+    assert found.phase_peak("init") == pytest.approx(2 * 2 * held, rel=SLACK)
+    peak = max(m.categories.get("logits", 0) for m in found.gpu if m.phase == "backward")
+    assert peak >= 8 * 512 * MODEL.vocab
 
 
 @pytest.mark.slow

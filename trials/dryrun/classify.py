@@ -5,7 +5,7 @@ import sys
 import torch
 from torch import Tensor
 
-from cost_model.plans import Plan
+from cost_model.plans import Plan, Software
 from cost_model.specs import ModelSpec
 
 LARGE = 1 << 18
@@ -32,7 +32,9 @@ class Classifier:
     """Says what a new storage is for, from the phase, its shape, and the code that made it."""
 
     def __init__(self, model: ModelSpec, plan: Plan, dtype: torch.dtype):
-        self.vocab = -(-model.vocab // plan.tp)
+        # AutoTP leaves the token table and the head whole.
+        cut = 1 if plan.software is Software.DEEPSPEED else plan.tp
+        self.vocab = -(-model.vocab // cut)
         self.bucket = plan.reduce_bucket
         self.shapes: set[torch.Size] = set()
         self.dtype = dtype

@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,6 +83,22 @@ def _make_meshes_of_real_tensors() -> None:
             return init_device_mesh_of("cpu", shape, mesh_dim_names=names)
 
     backend.init_device_mesh = init_device_mesh
+
+
+def when_cut(then: Callable[[], None]) -> None:
+    """Calls `then` as the engine has cut a model (AutoTP) and makes its optimizer.
+
+    On a real machine the whole model is in host memory until then, and only the cut one goes to
+    the GPU; here it was made where it will be.
+    """
+    engine = importlib.import_module("deepspeed.runtime.engine").DeepSpeedEngine
+    original = engine._configure_optimizer
+
+    def configured(self: Any, *args: Any, **kwargs: Any) -> Any:
+        then()
+        return original(self, *args, **kwargs)
+
+    engine._configure_optimizer = configured
 
 
 @contextmanager

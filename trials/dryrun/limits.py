@@ -56,10 +56,6 @@ def notes(model: ModelSpec, plan: Plan) -> tuple[str, ...]:
         said.append("Compiled graphs are run uncompiled; fusion keeps fewer activations.")
     if model.is_moe and not plan.capacity_factor:
         said.append("Every expert is sent an even share of the tokens.")
-    if plan.tp > 1 and plan.software is Software.DEEPSPEED:
-        said.append(
-            "AutoTP cuts the model in host memory, so the phase init is not reported for the GPU."
-        )
     if Offload.NVME in (plan.offload_optimizer, plan.offload_param):
         said.append("Bytes on NVMe are not counted; the host's hold the buffers they pass through.")
     if plan.pp > 2:

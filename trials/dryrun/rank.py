@@ -1,12 +1,13 @@
 """One rank of one dry run: trains two steps and says what was alive when."""
 
 import time
+from functools import partial
 
 import torch
 
 from trials.dryrun.classify import Classifier
 from trials.dryrun.device import NAME
-from trials.dryrun.engine import fake_tensors, join_fake_world
+from trials.dryrun.engine import fake_tensors, join_fake_world, when_cut
 from trials.dryrun.experts import expert_capacity, tell_capacity
 from trials.dryrun.result import DryRunTask, Moment, RankResult
 from trials.dryrun.states import tag_states
@@ -30,12 +31,11 @@ def run_rank(task: DryRunTask) -> RankResult:
     accelerator.live_bytes = lambda: live.now[NAME]
     if task.model.is_moe:
         tell_capacity(live, expert_capacity(task.model, task.training, task.plan))
+    if task.plan.tp > 1 and not own_tensor_parallel(task.plan.software):
+        when_cut(partial(live.forget, NAME))
     with fake_tensors(), live:
         trainer = build(task, mesh, mpu)
         tag_states(live, trainer.engine)
-        if task.plan.tp > 1 and not own_tensor_parallel(task.plan.software):
-            # AutoTP cuts the whole model in host memory; here it was made on the device.
-            live.peaks[NAME].clear()
         classify.shapes = {
             torch.Size(getattr(p, "ds_shape", p.shape))
             for p in trainer.engine.module.parameters()

@@ -159,6 +159,11 @@ class LiveBytes(TorchDispatchMode):
         for device in list(self.now):
             self._see(device)
 
+    def forget(self, device: str) -> None:
+        """Peaks of a device until now do not count; the phase goes on from what is alive."""
+        self.peaks[device].clear()
+        self.enter(self.phase)
+
     def _count(self, block: Block, change: int) -> None:
         self.now[block.device] += change
         self.by_category[block.device][block.category] += change
