@@ -11,6 +11,7 @@ from cost_model.memory.adapters import (
     dequantized_bytes,
     frozen_weight_bytes,
 )
+from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages, layers_in_flight
 from cost_model.memory.logits import LogitBytes, logit_bytes
 from cost_model.memory.oversized import largest_kept, oversized_elements
@@ -97,6 +98,9 @@ class PlanWork:
     host_checkpoint: Floats
     """The same on the host."""
     head_input: Floats
+    stage_output: Floats
+    """What a stage of DeepSpeed's pipeline sends on, and keeps until its gradient is back: over TP
+    where its ranks send parts (pipe/engine.py, `pipe_buffers`)."""
     matrix: Floats
     """Parameters of the largest single tensor."""
     logits: LogitBytes
@@ -147,6 +151,9 @@ def plan_work(
         checkpoint=np.where(table.cpu_checkpointing, 0.0, checkpoint),
         host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
         head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + element),
+        stage_output=np.where(
+            is_pipelined(table), on.tokens * on.element * model.hidden / on.tp, 0.0
+        ),
         matrix=largest_matrix(model, training, on.tp, sharded),
         logits=logits,
         expert_gradient=experts,
@@ -190,7 +197,8 @@ def stage_work(
         layer=held.layer,
         matrix=work.matrix,
         replicated=_replicated(model, table, work, stages),
-        activations=acts * in_flight + np.where(last, work.head_input, 0.0),
+        activations=acts * in_flight
+        + np.where(last, work.head_input, work.stage_output * in_flight),
         logits_peak=np.where(last, work.logits.peak, 0.0),
         logits_kept=np.where(last, work.logits.kept, 0.0),
         logits_cached=np.where(last, work.logits.cached, 0.0),
