@@ -121,7 +121,16 @@ def choice(bench: Bench) -> dict[str, Any]:
         f"campaign: {len(state.trials)} trials, {state.ended}, confidence {state.confidence:.2f}; "
         f"its choice takes {chosen:.3f} s, the best {times[best]:.3f} s: {slower:+.1%}"
     )
+    tried = {trial.plan for trial in state.trials}
+    errors = [
+        abs(predicted(bench.cluster, case, state.calibration) / times[case.plan] - 1)
+        for case in cases
+        if case.plan in times and case.plan not in tried
+    ]
+    median = float(np.median(errors))
+    print(f"what it learned predicts the {len(errors)} plans it did not try within {median:.1%}")
     return {
+        "median_untried": median,
         "plans": len(times),
         "trials": len(state.trials),
         "ended": state.ended,
