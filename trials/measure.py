@@ -156,11 +156,16 @@ SWEEP_BYTES = (2**14, 2**17, 2**20, 2**23)
 REPEATS = 5
 
 
-def sweep(mesh: Mesh, device: torch.device) -> tuple[CollectiveMeasurement, ...]:
-    """Times the collectives that training uses, on the plan's own groups."""
+def sweep(mesh: Mesh, device: torch.device, ep: int = 1) -> tuple[CollectiveMeasurement, ...]:
+    """Times the collectives that training uses, on the plan's own groups.
+
+    ep: expert-parallel degree; its groups are those that the engine made for the experts.
+    """
     found = []
-    for name in ("tp", "sp", "cp", "dp", "pp", "zero"):
-        axis: Axis = getattr(mesh, name)
+    axes: dict[str, Axis] = {n: getattr(mesh, n) for n in ("tp", "sp", "cp", "dp", "pp", "zero")}
+    if ep > 1:
+        axes["ep"] = _expert_axis(ep)
+    for name, axis in axes.items():
         if axis.size == 1 or (name == "zero" and axis.size == mesh.dp.size):
             continue
         for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p"):
@@ -172,6 +177,14 @@ def sweep(mesh: Mesh, device: torch.device) -> tuple[CollectiveMeasurement, ...]
                     )
                 )
     return tuple(found)
+
+
+def _expert_axis(ep: int) -> Axis:
+    """The ranks between which this rank's tokens find their experts."""
+    groups: Any = importlib.import_module("deepspeed.utils.groups")
+    group = groups._get_expert_parallel_group(f"ep_size_{ep}")
+    ranks = tuple(dist.get_process_group_ranks(group))
+    return Axis(size=ep, rank=ranks.index(dist.get_rank()), group=group, ranks=ranks)
 
 
 def _time_one(kind: str, axis: Axis, n_bytes: int, device: torch.device) -> float:

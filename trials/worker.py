@@ -125,7 +125,7 @@ def _run(
     memory = MemoryClock(device)
     trainer = build_trainer(trial, rank, device)
     progress.reached("engine", "init")
-    swept = sweep(trainer.mesh, device) if trial.sweep_collectives else ()
+    swept = sweep(trainer.mesh, device, trial.plan.ep) if trial.sweep_collectives else ()
     kernels = probe(trial, device) if trial.sweep_collectives else ()
 
     def entered(phase: str) -> None:

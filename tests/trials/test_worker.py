@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.trials.conftest import finish, make_trial
+from tests.trials.models import decoder
 from tests.trials.test_executors import ranks_of, unique
 from trials.executors.local import LocalExecutor
 from trials.result import TrialResult
@@ -46,6 +47,16 @@ def test_waits_for_collectives_are_measured_by_kind(train: Callable[..., TrialRe
     assert result.performance is not None
     assert result.performance.mfu is not None
     assert 0 < result.performance.mfu < 1
+
+
+@pytest.mark.slow
+def test_the_sweep_goes_over_the_experts_groups_too(train: Callable[..., TrialResult]) -> None:
+    options = {"sweep_collectives": True}
+    result = train(unique("ep"), decoder(experts=4), dp=2, ep=2, zero_stage=2, trial=options)
+    assert result.outcome.kind == "ok", result.outcome
+    for rank in result.ranks:
+        measured = {c.kind: c.ranks for c in rank.collectives if c.axis == "ep"}
+        assert measured["all_to_all"] == 2
 
 
 def wait_for_training(path: os.PathLike[str], limit_s: float = 300) -> None:
