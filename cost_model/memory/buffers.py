@@ -48,9 +48,11 @@ class Buffers:
     """Bytes of hpZ's second copy per parameter of the stage (arXiv 2306.10209)."""
     step_cap: Floats | None
     """Most bytes of optimizer transients: ZeRO-3 updates a sub-group at a time; else infinite."""
-    loaded: float | None
-    """Bytes of a frozen 16-bit equivalent on the GPU while the model is loaded, where every rank
-    loads it whole."""
+    loaded: Floats | None
+    """Bytes a parameter on the GPU before it is sharded, where every rank loads the model whole: of
+    what is frozen under a 4-bit base (in 16-bit equivalents), else of all, which DeepSpeed moves
+    there unless zero.Init made it (engine.py `_configure_distributed_model`)."""
+    loads_frozen: bool
     element: int
 
 
@@ -116,7 +118,10 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
         ),
         secondary=_some(secondary),
         step_cap=_some(np.where(engine.gathered, SUB_GROUP * update, np.inf), np.inf),
-        loaded=float(element) if quantized and training.whole_at_load else None,
+        loaded=_some(np.where(engine.gathered | quantized, float(element), 0.0))
+        if training.whole_at_load
+        else None,
+        loads_frozen=quantized,
         element=element,
     )
 

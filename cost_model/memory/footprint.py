@@ -128,7 +128,8 @@ def footprint(
         for number, alive in zip((1, 2, 3), gathered, strict=True):
             moments[number]["gathered"] = alive
     if buffers.loaded is not None:
-        loaded = np.maximum(start, buffers.loaded * plans.quantity("frozen"))
+        held = plans.quantity("frozen" if buffers.loads_frozen else "params")
+        loaded = np.maximum(start, plans.sharding(buffers.loaded) * held)
         moments[0]["parameters"] = Sum(plans=loaded)
     passes = work.activations + np.maximum(
         work.logits_peak + work.logits_cached,

@@ -117,6 +117,16 @@ def test_a_4_bit_base_loaded_whole_is_on_every_gpu_before_it_is_sharded() -> Non
     assert at[1] > 35  # 69e9 parameters of half a byte and their constants
 
 
+def test_outside_zero_init_the_engine_moves_the_whole_model_to_the_gpu() -> None:
+    table = PlanTable.from_plans([Plan(dp=8, zero_stage=3)])
+    spec = model("llama-2-7b")
+    whole = BF16.model_copy(update={"whole_at_load": True})
+    found = memory(spec, dgx(1), whole, table)
+    assert found.categories["parameters"][0] < 2 * 2 * spec.params / 8  # no peak of the run
+    outside = found.categories["framework"][0]
+    assert found.phases["init"][0] == pytest.approx(1.03 * 2 * spec.params + outside)
+
+
 def test_norms_of_queries_and_keys_are_kept() -> None:
     spec = model("qwen3-8b")
     layer = spec.kinds[0]
