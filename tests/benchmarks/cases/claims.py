@@ -10,7 +10,7 @@ from tests.benchmarks.cases.fields import Fields, alternatives, first_number, nu
 from tests.benchmarks.cases.translate import Question, bucket_question, model_of, question_of
 from tests.benchmarks.rows.assumptions import Skip
 
-Outcome = Literal["fits", "oom_gpu", "oom_host", "oom", "slower", "params", "saves"]
+Outcome = Literal["fits", "oom_gpu", "oom_host", "oom", "slower", "params", "saves", "holds"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class Claim:
     """One statement of a case.
 
     `slower`: the question takes longer per sample than `other`. `params`: the model has
-    `quantity` parameters. `saves`: `other` takes `quantity` bytes of the GPU fewer. The rest are
-    outcomes of running the question.
+    `quantity` parameters. `saves`: `other` takes `quantity` bytes of the GPU fewer. `holds`: the
+    GPU holds `quantity` bytes when the engine has started. The rest are outcomes of running the
+    question.
     """
 
     what: str
@@ -75,6 +76,7 @@ def _all(case: Fields) -> Iterator[Claim]:
     if said == "matrix":
         yield from _matrix(case, observed)
         return
+    yield from _started(case, config, observed)
     yield from _methods(case, config, observed)
     if said == "slow":
         yield from _slow(case, config)
@@ -179,6 +181,18 @@ def _buckets(config: Fields) -> Iterator[Claim]:
             lambda r=first: bucket_question(r),  # type: ignore[misc]
             other=lambda r=row: bucket_question(r),  # type: ignore[misc]
             quantity=(first["mb"] - row["mb"]) * 2.0**20,
+        )
+
+
+def _started(case: Fields, config: Fields, observed: Fields) -> Iterator[Claim]:
+    """What the GPU held when the engine had started."""
+    gigabytes = first_number(observed, "mem_gb_after_init")
+    if gigabytes:
+        yield Claim(
+            f"{gigabytes:g} GB when it has started",
+            "holds",
+            lambda: question_of(case, config, _counts(case)[0]),
+            quantity=gigabytes * 1e9,
         )
 
 

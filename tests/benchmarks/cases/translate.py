@@ -176,10 +176,11 @@ def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
 
 
 def _usual_gpu(case: Fields, observed: Fields) -> str:
-    """The GPU where none is stated: that project's own; any where only the host's RAM counts."""
+    """The GPU where none is stated: that project's own; a large one where it ran, or died of the
+    host's RAM."""
     if "mosaicml" in text(case, "source"):
         return "A100-40GB"
-    return "H100-80GB" if text(observed, "outcome") == "oom_host" else ""
+    return "H100-80GB" if {"oom_host", "fits"} & {text(observed, "outcome")} else ""
 
 
 def _of_cluster(stated: Fields, name: str, gpus: int) -> float | None:
@@ -190,10 +191,19 @@ def _of_cluster(stated: Fields, name: str, gpus: int) -> float | None:
     return figures[0] if figures else None
 
 
+def _billions(case: Fields) -> float | None:
+    geometry: Fields = case.get("geometry") or {}
+    return first_number(geometry, "params_b")
+
+
 def _loads_whole(case: Fields, config: Fields, lora: Lora | None, sharded: bool) -> bool:
     """Whether every rank loads the whole model: it says so; or a 4-bit base, which Hugging Face's
     loading quantises on each GPU before FSDP or ZeRO-3 shard anything."""
     symptom = text(case, "symptom")
+    observed: Fields = case.get("observed") or {}
+    started, billions = first_number(observed, "mem_gb_after_init"), _billions(case)
+    if started and billions and started >= 2 * billions:  # 16-bit weights of the whole model
+        return True
     stated = text(config, "zero_init").startswith(("not", "false")) or re.search(
         r"every rank loads|still allocates full model|oom at load", symptom
     )
