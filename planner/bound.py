@@ -11,7 +11,7 @@ from planner.rows import join
 from planner.rules import World
 from planner.scoring import BLOCK, accepted
 from planner.space import Bound
-from planner.space.fine import RATIOS, TIGHT, FineKnobs
+from planner.space.fine import RATIOS, FineKnobs
 from planner.space.solve import layers_per_stage
 
 
@@ -20,8 +20,9 @@ def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable,
 
     One sequence per micro-batch, full recompute, partitioned checkpoints in host RAM, chunked
     loss: no refinement of a row holds less GPU memory, with exceptions that come after it.
-    Checkpoints in host RAM may be what the host has no room for, and a stage of a single layer
-    holds its input beside what it recomputes.
+    Checkpoints in host RAM may be what the host has no room for; a single micro-batch needs no
+    gradients that wait for the next; and a stage of a single layer holds its input beside what it
+    recomputes.
     """
     n = len(table)
     partitioned = (table.tp > 1) & (table.software == int(Software.MEGATRON_DEEPSPEED))
@@ -37,6 +38,9 @@ def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable,
     )
     yield least, np.ones(n, np.bool_)
     yield replace(least, cpu_checkpointing=off), partitioned
+    whole = np.maximum(1, world.training.global_batch // table.dp)
+    once = replace(least, micro_batch=whole, grad_accum=np.ones(n, np.int64))
+    yield once, (table.zero_stage < 3) & (whole > 1)
     single = layers_per_stage(world, table) == 1
     for mode in (Recompute.NONE, Recompute.MLP):
         kept = np.full(n, int(mode))
@@ -53,16 +57,17 @@ def frugal_bound(resolved: Resolved) -> Bound:
     def variants(table: PlanTable) -> Iterator[tuple[PlanTable, Ints]]:
         """Every frugal variant and whose it is; last those with less of the optimizer on a host
         that may have no room for all of it."""
-        tight = fine.at_rung(table, TIGHT)
-        for variant, where in frugal_variants(resolved.world, tight):
+        for variant, where in frugal_variants(resolved.world, table):
             rows = np.flatnonzero(where)
             yield variant.take(rows), rows
-            partly = rows[fine.has_ratio(tight)[rows]]
+            narrow, owner = fine.narrower(variant.take(rows))
+            yield narrow, rows[owner]
+            partly = np.flatnonzero(fine.has_ratio(narrow))
             shares = replace(
-                variant.take(np.repeat(partly, len(RATIOS))),
+                narrow.take(np.repeat(partly, len(RATIOS))),
                 offload_ratio=np.tile(RATIOS, len(partly)),
             )
-            yield shares, np.repeat(partly, len(RATIOS))
+            yield shares, np.repeat(rows[owner[partly]], len(RATIOS))
 
     def possible(table: PlanTable) -> Bools:
         fits = np.zeros(len(table), np.bool_)

@@ -24,14 +24,20 @@ class Scores:
     fits_probability: Floats
 
 
+NOISE = 9
+"""Decimals of a second beyond which two step times are the same: plans that differ in nothing that
+costs time are ranked by simplicity, not by how a sum was rounded."""
+
+
 def expected_seconds(search: SearchOptions, scores: Scores) -> Floats:
     """Step time; with rank_by expected it is divided by the probability of fitting.
 
     A run that fails has to be tried again: 1/p attempts on average.
     """
-    if search.rank_by == "prediction":
-        return scores.seconds
-    return scores.seconds / np.maximum(scores.fits_probability, 1e-9)
+    seconds = scores.seconds
+    if search.rank_by != "prediction":
+        seconds = seconds / np.maximum(scores.fits_probability, 1e-9)
+    return np.round(seconds, NOISE)
 
 
 def _throughput(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
@@ -85,6 +91,14 @@ TIE_BREAKERS = (
     "compile",
     "quantized_weights",
     "quantized_gradients",
+    "comm_16bit",
+    "cp_all_gather",
+    "capacity_factor",
+    "first_stage_layers",
+    "last_stage_layers",
+    "offload_ratio",
+    "reduce_bucket",
+    "max_live_params",
 )
 """Of two plans equal in the objective, the one without offload or recompute ranks first, then the
 one that holds less memory, then the one with the simpler knobs."""

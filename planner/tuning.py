@@ -1,6 +1,6 @@
 """Solves what is not enumerated: fine knobs, and how many layers to recompute."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from statistics import NormalDist
 from typing import TypeVar
 
@@ -41,32 +41,34 @@ def fitting(resolved: Resolved, table: PlanTable) -> Fitting:
     """The plans that fit: with DeepSpeed's own buckets, else with the smallest, else also with a
     part of the optimizer on the GPU where the host has no room for all of it."""
     world, search = resolved.world, resolved.search
-    narrow = np.zeros(0, np.int64)
-    if len(table) <= FEW:
-        narrow = np.flatnonzero(FineKnobs(search).has_rungs(table))
-    tight = FineKnobs(search).at_rung(table.take(narrow), TIGHT)
-    scores = held(world, join([table, tight]))
-    roomy = acceptable(world, search, take(scores, slice(0, len(table))))
+    fine = FineKnobs(search)
+    narrow, owner = fine.narrower(table.take(slice(0, len(table) if len(table) <= FEW else 0)))
+    scores = held(world, join([table, narrow]))
+    more = take(scores, slice(len(table), None))
+    scores = take(scores, slice(0, len(table)))
+    roomy = acceptable(world, search, scores)
+    if len(table) > FEW:
+        behind = np.flatnonzero(~roomy)
+        narrow, owner = fine.narrower(table.take(behind))
+        owner, more = behind[owner], held(world, narrow)
+    waiting = np.flatnonzero(~roomy[owner])
+    rescued, more = _rescued(resolved, narrow.take(waiting), take(more, waiting), owner[waiting])
     rows = np.flatnonzero(roomy)
-    if len(table) <= FEW:
-        behind = len(table) + np.flatnonzero(~roomy[narrow])
-        tight, known = tight.take(behind - len(table)), take(scores, behind)
-    else:
-        tight = table.take(np.flatnonzero(~roomy & FineKnobs(search).has_rungs(table)))
-        tight = FineKnobs(search).at_rung(tight, TIGHT)
-        known = held(world, tight)
-    rescued, more = _rescued(resolved, tight, known)
     kept, known = join([table.take(rows), rescued]), join([take(scores, rows), more])
     known, least = timed(world, kept, known)
     return Fitting(kept, known, least, np.arange(len(kept)) < len(rows))
 
 
-def _rescued(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
-    """Those of plans at the tightest rung that fit, whole or with some of the optimizer kept."""
+def _rescued(
+    resolved: Resolved, table: PlanTable, scores: Scores, owner: Ints
+) -> tuple[PlanTable, Scores]:
+    """Of plans at narrower rungs the first of each that fits, whole or with some of the optimizer
+    kept on the GPU. owner: whose each is, in rising order."""
     world, search = resolved.world, resolved.search
     fine = FineKnobs(search)
     fits = acceptable(world, search, scores)
     rows = np.flatnonzero(fits)
+    rows = rows[np.unique(owner[rows], return_index=True)[1]]
     kept, known = table.take(rows), take(scores, rows)
     # less on the host is more on the GPU, so the GPU must have room now
     room = missing_bytes(world, replace(scores, host_bytes=np.zeros(len(table)))) == 0
@@ -219,8 +221,8 @@ def _put(columns: Columns, rows: Ints, values: Columns) -> Columns:
     if not len(rows):
         return columns
     changed = {}
-    for name, column in vars(columns).items():
-        new = getattr(values, name)
+    for name in (f.name for f in fields(columns)):
+        column, new = getattr(columns, name), getattr(values, name)
         if not np.array_equal(column[rows], new):
             changed[name] = column.copy()
             changed[name][rows] = new

@@ -95,6 +95,8 @@ def _terms(found: Difference, seconds: float) -> str:
 def _against(candidate: Candidate, found: Difference, what: str) -> str:
     seconds = candidate.step.seconds
     knobs = ", ".join(f"{name} {mine} for {theirs}" for name, (mine, theirs) in found.plan.items())
+    if abs(found.seconds) < 1e-9 * seconds and abs(found.total_bytes) < 1:
+        return f"The same in every figure as {what} ({knobs}); the simpler of the two goes first."
     if abs(found.seconds) < 0.0005 * seconds:
         less = -found.total_bytes / GIB
         memory = f"{abs(less):.1f} GiB {'less' if less > 0 else 'more'} memory"

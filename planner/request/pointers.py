@@ -14,14 +14,30 @@ def pointer(*parts: object) -> str:
     return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in parts)
 
 
+def _shared(one: str, other: str) -> int:
+    """Letters that two names have in common at the start."""
+    pairs = list(zip(one, other, strict=False))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """'did you mean x?' for a near miss, else the list of what is known."""
+    """'did you mean x?' for a near miss, else the list of what is known.
+
+    A name that goes on where the given one stops is nearer than one with other letters; of equal
+    ones the last, which in a row of sizes is the largest.
+    """
     names = sorted(known)
     folded = {name.lower().replace("_", "-"): name for name in names}
-    near = get_close_matches(given.lower().replace("_", "-"), folded, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {folded[near[0]]!r}?"
-    return f"one of {', '.join(names)} would do"
+    asked = given.lower().replace("_", "-")
+    longer = [name for name in folded if name.startswith(asked)] if len(asked) > 2 else []
+    near = get_close_matches(asked, folded, n=5, cutoff=0.6)
+    if longer:
+        nearest = max(longer, key=lambda name: (-len(name), name))
+    elif near:
+        nearest = max(near, key=lambda name: _shared(asked, name))
+    else:
+        return f"one of {', '.join(names)} would do"
+    return f"did you mean {folded[nearest]!r}?"
 
 
 def _models_of(annotation: Any) -> list[type[BaseModel]]:

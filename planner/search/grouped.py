@@ -49,7 +49,7 @@ def search_groups(
         nothing_fits=None if kept else largest.nothing_fits,
         baseline=min(thumbs, key=_seconds, default=None),
         around=largest.around,
-        notes=(GOVERNED, *unions),
+        notes=(GOVERNED, *unions, *largest.notes),
         what_if=largest.what_if,
     )
 

@@ -130,24 +130,28 @@ def optimize(
         return known[key]
 
     study = _quiet_study(sampler(sampler_name, seed))
+
+    def ask() -> None:
+        trial = study.ask()
+        found = evaluated(knobs.suggest(trial))
+        if found is None:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            return
+        for name, value in found.constraints.items():
+            trial.set_constraint(name, value)
+        study.tell(trial, found.seconds)
+
     for rank, plan in enumerate(start[:evaluations]):
         drawn = knobs.parameters(plan)
         if drawn is None:
             evaluated(plan)
         else:
             study.enqueue_trial(drawn, user_attrs={"model_rank": rank + 1})
-    asked = 0
-    while len(done) < evaluations and asked < 4 * evaluations:
-        trial = study.ask()
-        asked += 1
-        plan = knobs.suggest(trial)
-        found = evaluated(plan)
-        if found is None:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            continue
-        for name, value in found.constraints.items():
-            trial.set_constraint(name, value)
-        study.tell(trial, found.seconds)
+            ask()
+    for _ in range(4 * evaluations):
+        if len(done) >= evaluations:
+            break
+        ask()
     return Outcome(tuple(done))
 
 

@@ -64,8 +64,26 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
         nothing_fits=None if candidates else _nothing_fits(resolved),
         baseline=every[count] if len(every) > count else None,
         around=None if options.around is None else around(resolved, options.around),
+        notes=_notes(resolved),
         what_if=what_if(resolved, candidates[0]) if candidates and options.what_if else (),
     )
+
+
+ROUTER = (
+    "The weight of the router's entropy bonus changes what is learned and no step time: trials "
+    "search it."
+)
+DROPPED = (
+    "No capacity factor is tried, since tokens over it are not trained on; "
+    "search.allow.token_dropping tries them."
+)
+
+
+def _notes(resolved: Resolved) -> tuple[str, ...]:
+    if not resolved.model.is_moe:
+        return ()
+    free = resolved.search.allow.token_dropping or "capacity_factor" in resolved.search.fixed
+    return (ROUTER,) if free else (ROUTER, DROPPED)
 
 
 def _candidates(world: World, table: PlanTable) -> tuple[Candidate, ...]:

@@ -27,7 +27,8 @@ LIVE_3 = (_DEFAULT["max_live_params"], _DEFAULT["max_live_params"], 300_000_000,
 
 RUNGS = len(REDUCE)
 TIGHT = RUNGS - 1
-"""The rung that holds the least memory."""
+"""The rung that holds the least memory at ZeRO 3. At ZeRO 1 and 2 any rung may: a gradient larger
+than the bucket is reduced outside of it, and held until it is."""
 
 RATIOS = tuple(round(0.1 * tenth, 1) for tenth in range(10, 0, -1))
 """Shares of the optimizer in host RAM (ZeRO 3): all of it first."""
@@ -101,6 +102,16 @@ class FineKnobs:
             columns["max_live_params"] = table.max_live_params.copy()
             columns["max_live_params"][rows[three]] = self._live[number[three]]
         return replace(table, **columns)
+
+    def narrower(self, table: PlanTable) -> tuple[PlanTable, Ints]:
+        """Every plan at every rung that may hold less than the first, and whose row each is."""
+        rungs = self.has_rungs(table)
+        three = table.zero_stage == 3
+        counts = np.where(rungs, np.where(three, 1, RUNGS - 1), 0)
+        owner = np.repeat(np.arange(len(table)), counts)
+        number = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+        rung = np.where(three[owner], TIGHT, number + 1)
+        return self.at_rung(table.take(owner), rung), owner
 
     def with_ratio(self, table: PlanTable, ratio: Floats) -> PlanTable:
         """The plans with so much of the optimizer offloaded, where it may vary [plans]."""

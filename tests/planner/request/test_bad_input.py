@@ -173,3 +173,60 @@ def test_a_request_survives_the_trip_through_json() -> None:
     request = PlanRequest.parse(GOOD | {"search": search})
     again = PlanRequest.parse(request.model_dump(mode="json", exclude_unset=True))
     assert again.resolve() == request.resolve()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("dgx-a100", "dgx-a100-80g"),
+        ("dgx-a100-80", "dgx-a100-80g"),
+        ("dgx-h10", "dgx-h100"),
+        ("4090box", "4090-box"),
+    ],
+)
+def test_the_nearest_name_is_one_of_the_same_beginning(given: str, meant: str) -> None:
+    with pytest.raises(RequestError) as error:
+        PlanRequest.parse(GOOD | {"cluster": {"preset": given}}).resolve()
+    assert f"did you mean {meant!r}?" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "rule"),
+    [
+        ({"sp": 3, "zero_stage": 3}, "heads-sp"),
+        ({"pp": 2, "zero_stage": 3}, "pipeline-zero"),
+        ({"tp": 3}, "heads-tp"),
+        ({"quantized_gradients": True, "zero_stage": 2}, "quantized-gradients"),
+        ({"recompute": "mlp", "software": "deepspeed_pipeline"}, "feed-forward-recompute"),
+        ({"first_stage_layers": 3, "software": "megatron_deepspeed"}, "uneven-stages-software"),
+        ({"comm_16bit": True}, "gradient-traffic"),
+    ],
+)
+def test_a_fixed_value_that_no_rule_allows_names_the_rule(fixed: Any, rule: str) -> None:
+    with pytest.raises(RequestError) as error:
+        PlanRequest.parse(GOOD | {"search": {"fixed": fixed}}).resolve()
+    assert f"[{rule}]" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("search", "pair"),
+    [
+        (
+            {"limits": {"tp": {"min": 4}, "sp": {"min": 2}}},
+            ("/search/limits/tp", "/search/limits/sp"),
+        ),
+        (
+            {"limits": {"dp": {"min": 8}}, "fixed": {"tp": 2}},
+            ("/search/limits/dp", "/search/fixed/tp"),
+        ),
+        (
+            {"fixed": {"offload_param": "cpu"}, "allow": {"zero": False}},
+            ("/search/fixed/offload_param", "/search/allow/zero"),
+        ),
+    ],
+)
+def test_a_pair_of_wishes_that_contradict_is_named(search: Any, pair: tuple[str, str]) -> None:
+    with pytest.raises(RequestError) as error:
+        PlanRequest.parse(GOOD | {"search": search}).resolve()
+    assert {p.pointer for p in error.value.problems} == set(pair)
+    assert all("contradicts" in p.given for p in error.value.problems)
