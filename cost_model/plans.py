@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -232,6 +233,12 @@ class PlanTable:
     def zero_group(self) -> Ints:
         """Ranks over which ZeRO shards states: dp x sp x cp."""
         return self.dp * self.sp * self.cp
+
+    @cached_property
+    def varying(self) -> frozenset[str]:
+        """Names of the columns that do not hold one value alone."""
+        found = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return frozenset(name for name, column in found if (column != column[:1]).any())
 
     @classmethod
     def from_columns(cls, length: int, **columns: npt.ArrayLike) -> Self:

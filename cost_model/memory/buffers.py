@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.adapters import frozen_weight_bytes
-from cost_model.memory.engines import engines, is_pipelined
+from cost_model.memory.engines import Engines, is_pipelined
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
 from cost_model.memory.sums import Plans, Sum
@@ -60,7 +60,9 @@ def _some(values: Floats, neutral: float = 0.0) -> Floats | None:
     return values if (values != neutral).any() else None
 
 
-def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable) -> Buffers:
+def buffers(
+    coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable, engine: Engines
+) -> Buffers:
     """The buffers of every plan of a table.
 
     Contiguous gradient buckets of ZeRO 1 and 2: one of reduce_bucket_size elements, two with
@@ -78,7 +80,6 @@ def buffers(coefficients: MemoryCoefficients, training: TrainingSpec, table: Pla
     grad = by_software(
         coefficients, table.software, lambda p: gradient_bytes(p.gradient_bytes, training)
     )
-    engine = engines(coefficients, training, table)
     buckets = by_software(coefficients, table.software, lambda p: p.bucket_buffers) > 0
     has = buckets & ~engine.flat & ((zero == 1) | (zero == 2))
     number = np.where(table.overlap_comm & ~(engine.partitioned & is_pipelined(table)), 2.0, 1.0)

@@ -83,7 +83,7 @@ def footprint(
     static = {
         "parameters": weights,
         "master": states("master"),
-        "optimizer": states("optimizer"),
+        "optimizer": states("optimizer") + Sum({"wide": dense.optimizer}),
         "buckets": Sum(sharding=buffers.permanent),
     }
     if buffers.spare is not None:

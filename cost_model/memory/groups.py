@@ -9,10 +9,20 @@ import numpy.typing as npt
 
 from cost_model.plans import Ints, PlanTable
 
-_DENSE = 1 << 18
-"""Largest range that is numbered through a table instead of by sorting."""
+_TABLE = 1 << 18
+"""Widest range that is grouped by a table of all its values."""
 
-_FEW = 16
+_BITS = 16
+"""Of the places in the table: a few hundred distinct rows rarely meet in so many."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio, odd: spreads neighbouring integers furthest (Knuth)."""
+
+_WIDE = 1 << 20
+"""Range of a column from which on its values are counted rather than taken as they are."""
+
+_WIDEST = 1 << 62
+"""Range of the combined integer."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +49,7 @@ def spread(values: npt.NDArray[Any], of_row: Ints) -> npt.NDArray[Any]:
 
 def varying(table: PlanTable, names: Iterable[str]) -> frozenset[str]:
     """Those of the columns that do not hold one value alone."""
-    found = ((name, getattr(table, name)) for name in names)
-    return frozenset(name for name, column in found if (column != column[:1]).any())
+    return table.varying.intersection(names)
 
 
 def group_rows(
@@ -55,51 +64,102 @@ def group_rows(
 
 
 def group(*columns: npt.NDArray[Any]) -> Groups:
-    """Groups the rows of equal-length columns by their values."""
-    length = len(columns[0])
-    key = np.zeros(length, np.int64)
-    size = 1
-    for column in columns:
-        code, distinct = _number(column, _FEW)
-        if distinct == 1:
-            continue
-        if size > 1 and size * distinct > _DENSE:  # keeps the key small enough for a table
-            key, size = _number(key)
-        key = code if size == 1 else key * distinct + code
-        size *= distinct
-        if size > _DENSE:
-            key, size = _number(key)
-    of_row, count = _number(key)
-    first = np.empty(count, np.int64)
-    first[of_row[::-1]] = np.arange(length - 1, -1, -1)
-    return Groups(first, of_row)
+    """Groups the rows of equal-length columns by their values.
 
-
-def _number(column: npt.NDArray[Any], sparse: int = 1) -> tuple[Ints, int]:
-    """Numbers the distinct values of a column from 0; returns the numbers and how many.
-
-    sparse: a range of so many values may be numbered with gaps, which is quicker.
+    The columns are the digits of one integer: where its range would pass 64 bits, what there is so
+    far is numbered anew.
     """
-    if column.dtype == np.bool_:
-        column = column.view(np.uint8)
-    if column.dtype.kind in "iu":
-        low = int(column.min())
-        span = int(column.max()) - low + 1
+    length = len(columns[0])
+    key, size = np.zeros(length, np.int64), 1
+    for column in columns:
+        digit, span = _digit(column)
         if span == 1:
-            return np.zeros(len(column), np.int64), 1
-        if span <= _DENSE:
-            shifted = column - low if low else column
-            if span <= sparse:
-                return shifted.astype(np.int64, copy=False), span
-            seen = np.zeros(span, np.bool_)
-            seen[shifted] = True
-            values = np.flatnonzero(seen)
-            if len(values) == span:
-                return shifted.astype(np.int64), span
-            numbers = np.empty(span, np.int64)
-            numbers[values] = np.arange(len(values))
-            return numbers.take(shifted), len(values)
-    elif column.min() == column.max():
-        return np.zeros(len(column), np.int64), 1
-    values, numbers = np.unique(column, return_inverse=True)
-    return numbers.astype(np.int64), len(values)
+            continue
+        if size > _WIDEST // span:
+            groups = _equal(key)
+            key, size = groups.of_row, groups.count
+            if size > _WIDEST // span:
+                digit, span = _counted(digit)
+        key = digit if size == 1 else key + digit * size
+        size *= span
+    if size == 1:
+        return Groups(np.zeros(min(length, 1), np.int64), key)
+    return _equal(key, size)
+
+
+def _digit(column: npt.NDArray[Any]) -> tuple[Ints, int]:
+    """A column as integers from 0, and below which they all are."""
+    if column.dtype == np.bool_:
+        column = column.view(np.int8)
+    elif column.dtype.kind == "f":
+        if column.min() == column.max():
+            return np.zeros(1, np.int64), 1
+        return _counted((column + 0.0).view(np.int64))  # 0 has one sign
+    if not len(column):
+        return np.zeros(1, np.int64), 1
+    low = int(column.min())
+    span = int(column.max()) - low + 1
+    if span > _WIDE:
+        return _counted(column.astype(np.int64, copy=False))
+    if span == 1:
+        return column, 1
+    return (column - low if low else column).astype(np.int64, copy=False), span
+
+
+def _counted(column: Ints) -> tuple[Ints, int]:
+    groups = _equal(column)
+    return groups.of_row, groups.count
+
+
+def _equal(key: Ints, size: int = 0) -> Groups:
+    """Groups equal integers.
+
+    size: they are known to be from 0 to below it; 0 where they are not.
+    """
+    if len(key) < 2:
+        return Groups(np.zeros(len(key), np.int64), np.zeros(len(key), np.int64))
+    begins = np.flatnonzero(key[1:] != key[:-1])
+    if len(begins) > len(key) // 4:
+        return _numbered(_representatives(key, size))
+    # neighbours are equal: group the runs
+    begins = np.concatenate([np.zeros(1, np.int64), begins + 1])
+    runs = _numbered(_representatives(key.take(begins), size))
+    lengths = np.diff(begins, append=len(key))
+    return Groups(begins.take(runs.first), np.repeat(runs.of_row, lengths))
+
+
+def _representatives(key: Ints, size: int) -> Ints:
+    """For each row one that has the same integer: all equal ones have the same [rows].
+
+    Each row writes itself into a table, and the last one stays. Where the range is too wide for a
+    table, the place is a multiplicative hash (Knuth, The Art of Computer Programming 3, section
+    6.4), and rows that find another integer's row there are tried again with another multiplier.
+    """
+    rows = np.arange(len(key))
+    if 0 < size <= _TABLE:
+        place = np.empty(size, np.int64)
+        place[key] = rows
+        return place.take(key)
+    same = np.empty(len(key), np.int64)
+    place = np.empty(1 << _BITS, np.int64)
+    todo, left, factor = rows, key, _GOLDEN
+    while len(todo):
+        spread_out = left.view(np.uint64) * np.uint64(factor)
+        at = (spread_out >> np.uint64(64 - _BITS)).view(np.int64)
+        place[at] = todo
+        found = place.take(at)
+        same[todo] = found
+        wrong = np.flatnonzero(key.take(found) != left)
+        todo, left = todo.take(wrong), left.take(wrong)
+        factor = (factor * _GOLDEN) % (1 << 64) | 1
+    return same
+
+
+def _numbered(same: Ints) -> Groups:
+    """Numbers representatives in order."""
+    seen = np.zeros(len(same), np.bool_)
+    seen[same] = True
+    first = np.flatnonzero(seen)
+    number = np.empty(len(same), np.int64)
+    number[first] = np.arange(len(first))
+    return Groups(first, number.take(same))

@@ -12,39 +12,42 @@ from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages
 from cost_model.memory.profile import by_software
-from cost_model.plans import Floats, Offload, PlanTable
+from cost_model.plans import Bools, Floats, Offload, PlanTable
 from cost_model.specs import Layer, ModelSpec, TrainingSpec
 
 
-def largest_kept(
+def stays(
     coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
-) -> Floats:
-    """Elements of the largest gradient that does not stay [rows]; infinite where all go."""
-    limits = np.full(len(table), np.inf)
-    if training.lora is not None:
-        return limits
-    # engines().frees of ZeRO 1, for the columns that the work of a plan does not depend on
-    frees = (table.zero_stage == 1) & table.overlap_comm & (table.grad_accum == 1)
+) -> Bools:
+    """Whether a gradient of the plan may be larger than a bucket and stay [plans].
+
+    As engines().frees has it of ZeRO 1, by columns of the plan itself.
+    """
+    if training.lora is not None or table.reduce_bucket.min(initial=2**62) >= _largest(model):
+        return np.zeros(len(table), np.bool_)
+    may: Bools = table.zero_stage == 1
+    if not may.any():
+        return may
+    may &= table.overlap_comm & (table.grad_accum == 1) & (table.reduce_bucket < _largest(model))
     if training.fp32_grad_accum:
-        frees &= table.offload_optimizer != Offload.NONE
-    frees &= table.reduce_bucket < _largest(model)
-    if frees.any():
+        may &= table.offload_optimizer != Offload.NONE
+    if may.any():
         profile = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
-        frees &= profile & ~is_pipelined(table)
-        np.copyto(limits, table.reduce_bucket, where=frees)
-    return limits
+        may &= profile & ~is_pipelined(table)
+    return may
 
 
 def oversized_elements(
-    model: ModelSpec, table: PlanTable, stages: Stages, sharded: Floats, limit: Floats
+    model: ModelSpec, table: PlanTable, stages: Stages, sharded: Floats, may: Bools
 ) -> Floats:
-    """Elements of the gradients of one stage that are above the limit [rows].
+    """Elements of the gradients of one stage that are larger than a bucket and stay [rows].
 
-    sharded: over how many ranks the token table is cut; limit: from largest_kept [rows].
+    sharded: over how many ranks the token table is cut; may: from `stays` [rows].
     """
     total: Floats = np.zeros(len(table))
-    if not np.isfinite(limit).any():
+    if not may.any():
         return total
+    limit = np.where(may, table.reduce_bucket, np.inf)
     own = np.where(stages.has_embedding, 1.0, 0.0)
     if not model.tied_embeddings:
         own = own + np.where(stages.has_head, 1.0, 0.0)

@@ -8,10 +8,10 @@ from cost_model.calibration.memory import GIB, MemoryCoefficients, default_memor
 from cost_model.memory.beside import beside
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, Footprint, footprint
 from cost_model.memory.framework import framework_bytes
-from cost_model.memory.groups import group
+from cost_model.memory.groups import group_rows
 from cost_model.memory.layout import candidate_stages
 from cost_model.memory.on_demand import OnDemand
-from cost_model.memory.oversized import largest_kept
+from cost_model.memory.oversized import stays
 from cost_model.memory.sharding import Sharding, placed, sharding
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.work import StageWork, joined, plan_work, stage_work
@@ -41,6 +41,31 @@ def memory(
     return _joined(blocks)
 
 
+WORK = (
+    "software",
+    "tp",
+    "pp",
+    "vpp",
+    "first_stage_layers",
+    "last_stage_layers",
+    "sequence_parallel",
+    "sp",
+    "cp",
+    "cp_all_gather",
+    "ep",
+    "micro_batch",
+    "recompute",
+    "recompute_layers",
+    "partition_activations",
+    "cpu_checkpointing",
+    "chunked_loss",
+    "compile",
+    "capacity_factor",
+)
+"""Columns of a plan that its work depends on, beside its micro-batches in flight and gradients that
+stay."""
+
+
 @dataclass(frozen=True)
 class Works:
     """The distinct works of a table, of each stage that can be the fullest."""
@@ -55,29 +80,12 @@ class Works:
 def _works(
     coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
 ) -> Works:
-    groups = group(
-        table.software,
-        table.tp,
-        table.pp,
-        table.vpp,
-        np.minimum(table.grad_accum, 2 * table.pp),  # more are never in flight
-        table.first_stage_layers,
-        table.last_stage_layers,
-        table.sequence_parallel,
-        table.sp,
-        table.cp,
-        table.cp_all_gather,
-        table.ep,
-        table.micro_batch,
-        table.recompute,
-        table.recompute_layers,
-        table.partition_activations,
-        table.cpu_checkpointing,
-        table.chunked_loss,
-        table.compile,
-        table.capacity_factor,
-        largest_kept(coefficients, model, training, table),
-    )
+    in_flight = np.minimum(table.grad_accum, 2 * table.pp)  # more are never
+    may = stays(coefficients, model, training, table)
+    more = [in_flight, may]
+    if "reduce_bucket" in table.varying and may.any():
+        more.append(table.reduce_bucket * may)
+    groups = group_rows(table, WORK, table.varying, *more)
     few = table.take(groups.first)
     shared = plan_work(coefficients, model, training, few)
     candidates = candidate_stages(model, few)

@@ -6,14 +6,28 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.buffers import Buffers, buffers
-from cost_model.memory.engines import is_pipelined
-from cost_model.memory.groups import group
+from cost_model.memory.engines import engines, is_pipelined
+from cost_model.memory.groups import group_rows
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
 from cost_model.memory.sums import Plans
 from cost_model.memory.work import StageWork
-from cost_model.plans import Floats, Ints, PlanTable, Software
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
 from cost_model.specs import ModelSpec, TrainingSpec
+
+SHARDING = (
+    "software",
+    "zero_stage",
+    "ep",
+    "offload_optimizer",
+    "offload_param",
+    "offload_ratio",
+    "overlap_comm",
+    "reduce_bucket",
+    "max_live_params",
+    "hpz",
+)
+"""Columns of a plan that its sharding depends on, beside ranks, accumulation and pipeline."""
 
 
 @dataclass(frozen=True)
@@ -34,31 +48,23 @@ def sharding(
     coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
 ) -> Sharding:
     """Computed once per combination of the columns it depends on."""
-    groups = group(
-        table.software,
-        table.zero_stage,
-        table.zero_group,
-        table.ep,
-        table.grad_accum > 1,
-        table.offload_optimizer,
-        table.offload_param,
-        table.offload_ratio,
-        table.overlap_comm,
-        table.reduce_bucket,
-        table.max_live_params,
-        table.hpz,
-        is_pipelined(table),
-        table.sp * table.cp > 1,
-    )
+    more: list[Ints | Bools] = [table.grad_accum > 1]
+    if not table.varying.isdisjoint(("dp", "sp", "cp")):
+        more += [table.zero_group, table.sp * table.cp > 1]
+    if not table.varying.isdisjoint(("software", "pp")):
+        more.append(is_pipelined(table))
+    groups = group_rows(table, SHARDING, table.varying, *more)
     few = table.take(groups.first)
+    engine = engines(coefficients, training, few)
     over = few.zero_group.astype(np.float64)
     expert = None
     if model.is_moe and training.lora is None:
-        expert = state_rates(coefficients, training, few, np.maximum(over / few.ep, 1.0))
+        experts = np.maximum(over / few.ep, 1.0)
+        expert = state_rates(coefficients, training, few, engine, experts)
     return Sharding(
-        dense=state_rates(coefficients, training, few, over),
+        dense=state_rates(coefficients, training, few, engine, over),
         expert=expert,
-        buffers=buffers(coefficients, training, few),
+        buffers=buffers(coefficients, training, few, engine),
         growth=by_software(coefficients, few.software, lambda p: p.cache_growth),
         of_plan=groups.of_row,
     )

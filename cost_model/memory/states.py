@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
-from cost_model.memory.engines import Engines, engines
+from cost_model.memory.engines import Engines
 from cost_model.memory.gradients import gradients
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
@@ -30,11 +30,13 @@ OPTIMIZER_BYTES = {
 }
 """Bytes of optimizer state per parameter, without the master copy."""
 
+EIGHT_BIT = ("adam8bit", "paged_adam8bit")
+
 
 def optimizer_bytes(training: TrainingSpec) -> float:
     """Bytes of optimizer state per parameter; without a master copy states have 16 bits too."""
     full = OPTIMIZER_BYTES[training.optimizer]
-    whole_fp32 = training.fp32_master or training.optimizer in ("adam8bit", "paged_adam8bit")
+    whole_fp32 = training.fp32_master or training.optimizer in EIGHT_BIT
     return full if whole_fp32 else full * element_bytes(training) / 4
 
 
@@ -73,16 +75,17 @@ def state_rates(
     coefficients: MemoryCoefficients,
     training: TrainingSpec,
     table: PlanTable,
+    engine: Engines,
     ranks: Floats,
 ) -> Rates:
     """Rates of every plan of a table.
 
+    engine: its optimizer wrappers [rows].
     ranks: over which ZeRO shards: dp sp cp for dense parameters, that over ep for experts.
     """
     software, zero = table.software, table.zero_stage
     element = float(element_bytes(training))
     mixed = element == 2 and training.fp32_master
-    engine = engines(coefficients, training, table)
     # FSDP keeps fp32 parameters, sharded from SHARD_GRAD_OP (ZeRO 2) on, and casts them on use
     casts = by_software(coefficients, software, lambda p: p.holds_16bit_weights) == 0
     grad = by_software(coefficients, software, lambda p: gradient_bytes(p.gradient_bytes, training))

@@ -14,7 +14,7 @@ from cost_model.memory.adapters import (
 from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages, layers_in_flight
 from cost_model.memory.logits import LogitBytes, logit_bytes
-from cost_model.memory.oversized import largest_kept, oversized_elements
+from cost_model.memory.oversized import oversized_elements, stays
 from cost_model.memory.parameters import (
     dense_per_layer,
     embedding_params,
@@ -25,7 +25,8 @@ from cost_model.memory.parameters import (
 )
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
-from cost_model.plans import Floats, PlanTable, Recompute
+from cost_model.memory.states import EIGHT_BIT, OPTIMIZER_BYTES
+from cost_model.plans import Bools, Floats, PlanTable, Recompute
 from cost_model.specs import ModelSpec, TrainingSpec
 
 
@@ -47,6 +48,8 @@ class StageWork:
     """Parameters of the largest layer."""
     matrix: Floats
     """Parameters of the largest single tensor."""
+    wide: Floats
+    """Times the 8-bit states that a token table's 32-bit ones take more."""
     replicated: Floats
     """Parameters beyond a fair share, where tensor-parallel ranks hold the same ones."""
     activations: Floats
@@ -69,8 +72,8 @@ class StageWork:
 
     def quantities(self) -> dict[str, Floats]:
         """What bytes are counted per unit of, by name."""
-        names = ("dense", "expert", "frozen", "params", "largest", "layer", "matrix", "replicated")
-        return {name: getattr(self, name) for name in names}
+        parameters = ("dense", "expert", "frozen", "params", "wide", "replicated")
+        return {name: getattr(self, name) for name in (*parameters, "largest", "layer", "matrix")}
 
 
 def joined(parts: list[StageWork]) -> StageWork:
@@ -106,8 +109,8 @@ class PlanWork:
     logits: LogitBytes
     expert_gradient: Floats
     """Whole gradients of a layer's stacked experts."""
-    limit: Floats
-    """Elements of a gradient above which it stays until the step."""
+    stays: Bools
+    """Whether a gradient larger than a bucket stays until the step."""
     vocabulary_ranks: Floats
     """Ranks over which the token table is cut."""
     layer_gradient: Floats
@@ -157,7 +160,7 @@ def plan_work(
         matrix=largest_matrix(model, training, on.tp, sharded),
         logits=logits,
         expert_gradient=experts,
-        limit=largest_kept(coefficients, model, training, table),
+        stays=stays(coefficients, model, training, table),
         vocabulary_ranks=np.where(sharded, on.tp, 1.0),
         layer_gradient=layer_gradient,
         cached_gradient=layer_gradient * caches,
@@ -196,6 +199,7 @@ def stage_work(
         largest=held.largest,
         layer=held.layer,
         matrix=work.matrix,
+        wide=_wide(model, training, work, stages),
         replicated=_replicated(model, table, work, stages),
         activations=acts * in_flight
         + np.where(last, work.head_input, work.stage_output * in_flight),
@@ -206,10 +210,22 @@ def stage_work(
         in_layer=at_end + scores + work.layer_gradient,
         at_end=np.maximum(at_end, between),
         oversized=element_bytes(training)
-        * oversized_elements(model, table, stages, work.vocabulary_ranks, work.limit),
+        * oversized_elements(model, table, stages, work.vocabulary_ranks, work.stays),
         between=between,
         on_host=work.host_checkpoint * share * sum(stages.layers, np.zeros(1)) * in_flight,
     )
+
+
+def _wide(model: ModelSpec, training: TrainingSpec, work: PlanWork, stages: Stages) -> Floats:
+    """8-bit optimizers keep the states of token tables in 32 bits (bitsandbytes' StableEmbedding
+    and what Hugging Face and Megatron-DeepSpeed override), a tied copy's as well."""
+    if training.optimizer not in EIGHT_BIT or training.lora is not None:
+        return np.zeros(len(work.embedding))
+    tables = np.where(stages.has_embedding, work.embedding, 0.0)
+    if model.tied_embeddings:
+        copied = stages.has_head & ~stages.has_embedding
+        tables = tables + np.where(copied, work.embedding, 0.0)
+    return tables * (OPTIMIZER_BYTES["adamw"] / OPTIMIZER_BYTES["adam8bit"] - 1)
 
 
 def _replicated(model: ModelSpec, table: PlanTable, work: PlanWork, stages: Stages) -> Floats:
