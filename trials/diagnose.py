@@ -9,56 +9,66 @@ STILL = 1e-4
 """Relative change of the loss under which it counts as not moving."""
 APART = 1e-2
 """Relative difference of a global gradient norm between ranks that is no rounding."""
+FEW = 2
+"""Steps after which a loss may still not have moved: the first ones are warm-up of the rate."""
+
+
+Runs = list[tuple[StepMeasurement, ...]]
+"""All steps of each rank, warm-up included."""
 
 
 def diagnose(plan: Plan, reports: tuple[RankReport, ...], *, same_batch: bool) -> list[Finding]:
     """All findings of a trial's reports."""
-    findings: list[Finding] = []
     runs = [(*r.warmup, *r.steps) for r in reports]
     count = min((len(run) for run in runs), default=0)
     if not count:
-        return findings
-    for step in range(count):
-        norms = [n for run in runs if (n := run[step].grad_norm) is not None and math.isfinite(n)]
-        if norms and max(norms) - min(norms) > APART * max(norms):
-            findings.append(
-                Finding(
-                    name="gradient norms differ",
-                    message=f"step {step}: the global norm is {min(norms):.4g} on one rank and "
-                    f"{max(norms):.4g} on another; a reduction misses ranks",
-                )
-            )
-            break
-    losses = [run[step].loss for run in runs for step in range(count)]
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    broken = len([loss for loss in losses if math.isinf(loss)])
-    if broken or _not_a_number_later(runs, count):
-        cause = (
-            "; with recompute, look at the random state first (dropout draws another mask)"
-            if plan.recompute is not Recompute.NONE
-            else ""
-        )
-        findings.append(
-            Finding(name="loss not a number", message=f"the loss left the numbers{cause}")
-        )
-    first = [run[0].loss for run in runs if math.isfinite(run[0].loss)]
-    last = [run[count - 1].loss for run in runs if math.isfinite(run[count - 1].loss)]
-    if same_batch and count > 2 and first and last and finite:
-        change = sum(first) / len(first) - sum(last) / len(last)
-        if change < STILL * abs(sum(first) / len(first)):
-            findings.append(
-                Finding(
-                    name="loss does not fall",
-                    message=f"the same batch {count} times changed the loss by {-change:.2g}",
-                )
-            )
-    return findings
+        return []
+    runs = [run[:count] for run in runs]
+    found = (_norms_apart(runs), _not_a_number(plan, runs), _still(runs) if same_batch else None)
+    return [finding for finding in found if finding is not None]
 
 
-def _not_a_number_later(runs: list[tuple[StepMeasurement, ...]], count: int) -> bool:
-    """A rank without a loss (an early pipeline stage) reports NaN from the start; that is well."""
-    for run in runs:
-        losses = [step.loss for step in run[:count]]
-        if math.isfinite(losses[0]) and any(math.isnan(loss) for loss in losses):
-            return True
-    return False
+def _norms_apart(runs: Runs) -> Finding | None:
+    """The global norm is one number: ranks that have another were left out of a reduction."""
+    for step, measured in enumerate(zip(*runs, strict=True)):
+        norms = [m.grad_norm for m in measured if m.grad_norm is not None]
+        finite = [n for n in norms if math.isfinite(n)]
+        if finite and len(finite) < len(norms):
+            apart = f"{finite[0]:.4g} on one rank and not a number on another"
+        elif finite and max(finite) - min(finite) > APART * max(finite):
+            apart = f"{min(finite):.4g} on one rank and {max(finite):.4g} on another"
+        else:
+            continue
+        return Finding(
+            name="gradient norms differ",
+            message=f"step {step}: the global norm is {apart}; a reduction misses ranks",
+        )
+    return None
+
+
+def _not_a_number(plan: Plan, runs: Runs) -> Finding | None:
+    """Where the loss left the numbers first, and what to look at."""
+    for step, measured in enumerate(zip(*runs, strict=True)):
+        if all(math.isfinite(m.loss) for m in measured):
+            continue
+        cause = ""
+        if plan.recompute is not Recompute.NONE and step > 0:
+            cause = "; with recompute, look at the random state (dropout draws another mask)"
+        return Finding(
+            name="loss not a number", message=f"the loss left the numbers in step {step}{cause}"
+        )
+    return None
+
+
+def _still(runs: Runs) -> Finding | None:
+    """A batch that is seen again must have a lower loss."""
+    count = len(runs[0])
+    first, last = (sum(run[i].loss for run in runs) / len(runs) for i in (0, -1))
+    if count <= FEW or not (math.isfinite(first) and math.isfinite(last)):
+        return None
+    if first - last >= STILL * abs(first):
+        return None
+    return Finding(
+        name="loss does not fall",
+        message=f"the same batch {count} times changed the loss by {last - first:.2g}",
+    )

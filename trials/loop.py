@@ -30,9 +30,9 @@ class Loop:
                 self._adapt(self.measured[-1])
             if warm and self._too_slow():
                 return Outcome(kind="pruned", message="slower than the limit")
-        losses = [s.loss for s in self.measured]
-        if any(math.isnan(loss) for loss in losses) and not all(math.isnan(x) for x in losses):
-            return Outcome(kind="not_a_number", message="the loss became NaN", phase="step")
+        # The pipeline engine tells the loss of the last stage to all of them.
+        if not all(math.isfinite(s.loss) for s in self.measured):
+            return Outcome(kind="not_a_number", message="the loss left the numbers", phase="step")
         return Outcome(kind="ok")
 
     def _step(self, number: int, clock: Any) -> StepMeasurement:

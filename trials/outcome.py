@@ -69,8 +69,6 @@ def of_error(error_type: str, message: str, phase: str | None, rank: int | None)
         kind = "collective_timeout"
         late = _LATE.search(message)
         rank = int(late[1]) if late else rank
-    elif error_type == "NotANumber":
-        kind = "not_a_number"
     elif error_type == "Refused" or (
         phase in ("load", "init")
         and error_type

@@ -1,12 +1,20 @@
 """What a trial found, as the worker writes it and everybody reads it. No torch here."""
 
+import math
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from cost_model.specs.frozen import Frozen
 from trials.outcome import Outcome
+
+Measured = Annotated[
+    float,
+    Field(allow_inf_nan=True),
+    PlainSerializer(lambda x: x if math.isfinite(x) else str(x), return_type=float | str),
+]
+"""A number that training may have made infinite or no number; such a one is a string in JSON."""
 
 
 class ExpertLoad(Frozen):
@@ -34,8 +42,8 @@ class StepMeasurement(Frozen):
     """Seconds spent waiting in collectives, by kind; they overlap the other parts."""
     traffic_bytes: dict[str, int]
     """Bytes handed to collectives, by kind."""
-    loss: float
-    grad_norm: float | None
+    loss: Measured
+    grad_norm: Measured | None
     """Global norm before clipping, as the engine reports it."""
     tokens: int
     """Tokens that this rank processed."""

@@ -20,10 +20,6 @@ from trials.result import RankReport, rank_path
 from trials.trial_file import TrialFile, write_atomically
 
 
-class NotANumber(ArithmeticError):  # noqa: N818
-    """The loss is not a number."""
-
-
 @dataclass
 class Progress:
     """Where a rank is, for its report and for whoever finds it hanging."""

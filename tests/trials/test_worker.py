@@ -1,5 +1,6 @@
 """What a worker measures, and how a trial ends in which one rank does not come."""
 
+import copy
 import os
 import signal
 import time
@@ -47,6 +48,20 @@ def test_waits_for_collectives_are_measured_by_kind(train: Callable[..., TrialRe
     assert result.performance is not None
     assert result.performance.mfu is not None
     assert 0 < result.performance.mfu < 1
+
+
+@pytest.mark.slow
+def test_a_loss_that_explodes_is_an_outcome_and_the_result_can_be_read(
+    local: LocalExecutor,
+) -> None:
+    trial = make_trial(unique("nan"), trial={"same_batch": False}, dp=2, zero_stage=1)
+    config = copy.deepcopy(trial.ds_config)
+    # Adam divides nothing by nothing in the rows of tokens that the first batch does not have.
+    config["optimizer"]["params"]["eps"] = 0.0
+    local.submit(trial.model_copy(update={"ds_config": config}))
+    result = finish(local, trial.trial_id)
+    assert result.outcome.kind == "not_a_number", (result.outcome, result.losses)
+    assert "loss not a number" in {f.name for f in result.findings}
 
 
 @pytest.mark.slow
