@@ -36,7 +36,8 @@ class SoftwareMemory(Frozen):
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
     zero2_whole_gradient: bool = False
-    """ZeRO 2 holds a whole gradient by the end of the backward pass, and reduces it then."""
+    """ZeRO 2 has a whole gradient beside its shard through the backward pass: its peak is above
+    that of ZeRO 1 (measured with Megatron-FSDP's optim_grads and optim)."""
     apart_gradient_bytes: float = 0
     """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to when the
     backward pass ends."""

@@ -48,9 +48,9 @@ def gradients(
     held = np.where((zero >= 2) & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, grad) - held
     late = by_software(coefficients, table.software, lambda p: p.zero2_whole_gradient) > 0
-    growing = growing + np.where(late & (zero == 2), grad, 0.0)
+    held = held + np.where(late & (zero == 2), grad, 0.0)
     at_step = np.where(zero >= 2, part, held + growing)
-    kept = np.where(permanent, held, 0.0)
+    kept = np.where(permanent, at_step, 0.0)
     buckets = by_software(coefficients, table.software, lambda p: p.replica_bucket_bytes)
     buckets = np.where(ranks > 1, buckets, 0.0)
     apart = by_software(coefficients, table.software, lambda p: p.apart_gradient_bytes)
