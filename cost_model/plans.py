@@ -266,4 +266,9 @@ class PlanTable:
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Self:
         """The rows picked by an index array, a mask or a slice."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        columns = (
+            getattr(self, name) for name in Plan.model_fields
+        )  # as the fields here, in order
+        if isinstance(rows, np.ndarray) and rows.dtype.kind in "iu":
+            return type(self)(*(column.take(rows) for column in columns))
+        return type(self)(*(column[rows] for column in columns))
