@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Response
 
 from api.calibrated import key_of
 from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import JobsQuery, page_of
 from api.jobs import Jobs
 from api.problems import problem_responses
@@ -49,19 +50,27 @@ def post_campaign(
     jobs: JobsOf,
     response: Response,
     body: CampaignRequest | None = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> CampaignResource:
     """Queues it and answers at once; 409 where the request has groups of different nodes.
 
     Trials run until the best plan is known with the asked confidence or the budget is spent. What
     they teach about this kind of cluster serves later searches and predictions.
     """
-    made = campaign_resource(added(body or CampaignRequest(), plan, store, jobs))
+    with conflict_as_409():
+        record = added(body or CampaignRequest(), plan, store, jobs, idempotency_key)
+    made = campaign_resource(record)
     response.headers["Location"] = made.links.self
     return made
 
 
-def added(body: CampaignRequest, plan: PlanRecord, store: Store, jobs: Jobs) -> CampaignRecord:
-    """Checks what can be checked before the first trial, and queues the campaign."""
+def added(
+    body: CampaignRequest, plan: PlanRecord, store: Store, jobs: Jobs, again: str | None = None
+) -> CampaignRecord:
+    """Checks what can be checked before the first trial, and queues the campaign.
+
+    again: the key of a request that may come again.
+    """
     jobs.executors.get(body.executor)
     lacking = jobs.executors.lacking(body.executor)
     if lacking:
@@ -72,14 +81,16 @@ def added(body: CampaignRequest, plan: PlanRecord, store: Store, jobs: Jobs) -> 
     if key is None:
         raise HTTPException(409, "a campaign wants equal nodes; ask for one group of them alone")
     known = store.calibrations.get(key) if body.calibrated else None
-    return store.campaigns.add(
+    sent = {"plan_id": plan.id} | body.model_dump(mode="json")
+    return store.campaigns.add_once(
         new_id(),
         jobs.enqueue_campaign,
+        once("campaigns", again, sent),
         plan_request_id=plan.id,
         executor=body.executor,
         settings=body.settings().model_dump(mode="json"),
         known=None if known is None else known.calibration,
-    )
+    )[0]
 
 
 @router.get(

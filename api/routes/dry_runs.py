@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
 
 from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import JobsQuery, page_of
 from api.problems import problem_responses
 from api.routes.candidates import Rank, candidate_or_404
@@ -43,6 +44,7 @@ def post_dry_run(
     rank: Rank,
     response: Response,
     body: DryRunRequest | None = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> DryRunResource:
     """Queues it and answers at once; 409 where this service lacks torch or DeepSpeed."""
     candidate = candidate_or_404(store, plan, rank)
@@ -58,13 +60,15 @@ def post_dry_run(
     if lacking:
         wanted = "install the 'trials' extra"
         raise HTTPException(409, f"the service lacks {', '.join(lacking)}; {wanted}")
-    record = store.dry_runs.add(
-        new_id(),
-        jobs.enqueue_dry_run,
-        plan_request_id=plan.id,
-        rank=rank,
-        options=options.model_dump(mode="json"),
-    )
+    values = {
+        "plan_request_id": plan.id,
+        "rank": rank,
+        "options": options.model_dump(mode="json"),
+    }
+    with conflict_as_409():
+        record, _ = store.dry_runs.add_once(
+            new_id(), jobs.enqueue_dry_run, once("dry-runs", idempotency_key, values), **values
+        )
     made = DryRunResource.of(record)
     response.headers["Location"] = made.links.self
     return made

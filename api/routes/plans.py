@@ -1,20 +1,19 @@
 """Requests for plans: post one, look at it, list them, cancel one."""
 
-import hashlib
-import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Query, Response
+from fastapi import APIRouter, HTTPException, Query, Response
 
 from api.calibrated import key_of
 from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import PageQuery, page_of
 from api.http.partial_plan import parsed
 from api.problems import problem_responses
 from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource, summary_of
-from api.store import IdempotencyConflict, PlanRecord, Store
+from api.store import PlanRecord, Store
 from planner.request import PlanRequest, Resolved
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -43,11 +42,6 @@ def _resource(store: Store, record: PlanRecord) -> PlanResource:
     return PlanResource.of(record, None if best is None else CandidateItem.of(best))
 
 
-def _digest(body: dict[str, Any]) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 @router.post(
     "",
     status_code=202,
@@ -69,7 +63,7 @@ def post_plan(
     response: Response,
     store: StoreOf,
     jobs: JobsOf,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    idempotency_key: IdempotencyKey = None,
     calibrated: Calibrated = True,
 ) -> PlanResource:
     """Queues the search and answers at once.
@@ -78,17 +72,14 @@ def post_plan(
     """
     resolved = body.resolve()
     request = body.model_dump(mode="json", exclude_unset=True)
-    digest = _digest(request if calibrated else request | {"calibrated": False})
-    key = None if idempotency_key is None else (idempotency_key, digest)
+    sent = once(
+        "plans", idempotency_key, request if calibrated else request | {"calibrated": False}
+    )
     known = calibration_for(store, resolved) if calibrated else None
-    try:
+    with conflict_as_409():
         record, replayed = store.add_plan(
-            request, summary_of(resolved), jobs.enqueue_plan, key, known
+            request, summary_of(resolved), jobs.enqueue_plan, sent, known
         )
-    except IdempotencyConflict as error:
-        raise HTTPException(
-            409, "this Idempotency-Key was used with another request; take a new one"
-        ) from error
     if replayed:
         response.headers["Idempotency-Replayed"] = "true"
     response.headers["Location"] = f"/v1/plans/{record.id}"

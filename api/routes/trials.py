@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.dependencies import JobsOf, PlanOf, StoreOf
 from api.executors import Place
+from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import JobsQuery, page_of
 from api.jobs import Jobs
 from api.problems import problem_responses
@@ -77,7 +78,7 @@ def candidates_of(store: Store, plan: PlanRecord, ranks: list[int]) -> list[Cand
     "/plans/{plan_id}/trials",
     status_code=202,
     summary="Try candidates on real devices",
-    responses=problem_responses(401, 404, 413, 415, 422),
+    responses=problem_responses(401, 404, 409, 413, 415, 422),
     openapi_extra={
         "requestBody": {
             "content": {
@@ -88,31 +89,43 @@ def candidates_of(store: Store, plan: PlanRecord, ranks: list[int]) -> list[Cand
         }
     },
 )
-def post_trials(body: TrialsRequest, plan: PlanOf, store: StoreOf, jobs: JobsOf) -> TrialsAccepted:
+def post_trials(
+    body: TrialsRequest,
+    plan: PlanOf,
+    store: StoreOf,
+    jobs: JobsOf,
+    idempotency_key: IdempotencyKey = None,
+) -> TrialsAccepted:
     """Queues a trial for each candidate and answers at once.
 
     A plan that the executor cannot run is refused here, with the reason, before anything starts.
     """
-    return TrialsAccepted(items=[trial_item(r) for r in added(body, plan, store, jobs)])
+    with conflict_as_409():
+        made = added(body, plan, store, jobs, idempotency_key)
+    return TrialsAccepted(items=[trial_item(r) for r in made])
 
 
-def added(body: TrialsRequest, plan: PlanRecord, store: Store, jobs: Jobs) -> list[TrialRecord]:
-    """Checks all trials, then queues all."""
+def added(
+    body: TrialsRequest, plan: PlanRecord, store: Store, jobs: Jobs, key: str | None = None
+) -> list[TrialRecord]:
+    """Checks all trials, then queues all. key: of a request that may come again."""
     jobs.executors.get(body.executor)
     candidates = candidates_of(store, plan, body.candidates)
     options = body.model_dump(include=set(TrialOptions.model_fields))
     trials = [trial_of(plan, one, options) for one in candidates]
     check_all(jobs.executors, body.executor, trials, "/candidates")
+    sent = {"plan_id": plan.id} | body.model_dump(mode="json")
     return [
-        store.trials.add(
+        store.trials.add_once(
             trial.trial_id,
             jobs.enqueue_trial(body.executor),
+            once(f"trials/{one.rank}", key, sent),
             plan_request_id=plan.id,
             rank=one.rank,
             executor=body.executor,
             trial=trial.model_dump(mode="json"),
             predicted=TrialPrediction.of(one).model_dump(),
-        )
+        )[0]
         for one, trial in zip(candidates, trials, strict=True)
     ]
 

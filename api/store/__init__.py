@@ -2,6 +2,7 @@
 
 from api.store.engine import create_engine
 from api.store.ids import new_id
+from api.store.jobs import IdempotencyConflict, Once
 from api.store.migrate import migrate
 from api.store.records import (
     CalibrationRecord,
@@ -13,7 +14,7 @@ from api.store.records import (
     Status,
     TrialRecord,
 )
-from api.store.store import IdempotencyConflict, Store
+from api.store.store import Store
 
 __all__ = [
     "CalibrationRecord",
@@ -22,6 +23,7 @@ __all__ = [
     "DryRunRecord",
     "IdempotencyConflict",
     "NewCandidate",
+    "Once",
     "PlanRecord",
     "Status",
     "Store",

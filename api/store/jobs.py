@@ -1,7 +1,7 @@
 """Rows that a job works on, on their way from queued to one of three ends."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar, cast
 
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.store.records import OPEN, JobRecord, Status
-from api.store.tables import JobRow
+from api.store.tables import IdempotencyRow, JobRow
 
 Row = TypeVar("Row", bound=JobRow)
 Record = TypeVar("Record", bound=JobRecord)
@@ -21,6 +21,21 @@ Enqueue = Callable[[Session, str], None]
 def now() -> datetime:
     """This moment, in UTC."""
     return datetime.now(UTC)
+
+
+class IdempotencyConflict(Exception):  # noqa: N818 - a conflict is what HTTP calls it
+    """An Idempotency-Key that was used before, with another body."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """A request that may be sent again."""
+
+    route: str
+    key: str
+    """The client's own, for this route."""
+    digest: str
+    """Of what it sent."""
 
 
 class JobTable(Generic[Row, Record]):
@@ -45,15 +60,48 @@ class JobTable(Generic[Row, Record]):
 
     def add(self, job_id: str, enqueue: Enqueue, **values: Any) -> Record:
         """Stores a row and queues its job, both or neither; a row that is there already stays."""
+        return self._add(job_id, enqueue, None, values)[0]
+
+    def add_once(
+        self, job_id: str, enqueue: Enqueue, once: Once | None, **values: Any
+    ) -> tuple[Record, bool]:
+        """The same for a request that may be sent again; also whether it was there already.
+
+        Raises IdempotencyConflict for a key that came with another digest before.
+        """
+        try:
+            return self._add(job_id, enqueue, once, values)
+        except sa.exc.IntegrityError:
+            if once is None:
+                raise
+            # Another request with the same key won the race: this time it will be found.
+            return self._add(job_id, enqueue, once, values)
+
+    def _add(
+        self, job_id: str, enqueue: Enqueue, once: Once | None, values: dict[str, Any]
+    ) -> tuple[Record, bool]:
         with self.session.begin() as session:
-            known = session.get(self.row, job_id)
+            first = None if once is None else session.get(IdempotencyRow, (once.route, once.key))
+            if first is not None and once is not None and first.body_sha256 != once.digest:
+                raise IdempotencyConflict(once.key)
+            known = session.get(self.row, job_id if first is None else first.resource_id)
             if known is not None:
-                return self.record(known)
+                return self.record(known), True
+            if once is not None:
+                session.add(
+                    IdempotencyRow(
+                        route=once.route,
+                        key=once.key,
+                        body_sha256=once.digest,
+                        resource_id=job_id,
+                        created_at=now(),
+                    )
+                )
             row = self.row(id=job_id, status="queued", created_at=now(), **values)
             session.add(row)
             session.flush()
             enqueue(session, job_id)
-            return self.record(row)
+            return self.record(row), False
 
     def get(self, job_id: str) -> Record | None:
         """The row of an id."""

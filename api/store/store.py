@@ -12,7 +12,7 @@ from api.store import candidates
 from api.store.calibrations import Calibrations
 from api.store.candidates import CandidatePage, CandidateQuery
 from api.store.ids import new_id
-from api.store.jobs import Enqueue, JobTable, now
+from api.store.jobs import Enqueue, JobTable, Once, now
 from api.store.records import (
     CampaignRecord,
     CandidateRecord,
@@ -33,10 +33,6 @@ from api.store.tables import (
 )
 
 IDEMPOTENCY_DAYS = 7
-
-
-class IdempotencyConflict(Exception):  # noqa: N818 - a conflict is what HTTP calls it
-    """An Idempotency-Key that was used before, with another body."""
 
 
 class Store:
@@ -61,62 +57,18 @@ class Store:
         request: dict[str, Any],
         summary: dict[str, Any],
         enqueue: Enqueue,
-        idempotency: tuple[str, str] | None = None,
+        once: Once | None = None,
         calibration: dict[str, Any] | None = None,
     ) -> tuple[PlanRecord, bool]:
         """Stores a request and queues its search, both or neither.
 
-        idempotency: the client's key, and a digest of what it sent. calibration: what the search
+        once: where the client may send it again. calibration: what the search
         shall use of earlier trials. Returns the request, and
         whether it was there already; raises IdempotencyConflict for a key with another digest.
         """
-        try:
-            return self._add_plan(request, summary, enqueue, idempotency, calibration)
-        except sa.exc.IntegrityError:
-            if idempotency is None:
-                raise
-            # Another request with the same key won the race: this time it will be found.
-            return self._add_plan(request, summary, enqueue, idempotency, calibration)
-
-    def _add_plan(
-        self,
-        request: dict[str, Any],
-        summary: dict[str, Any],
-        enqueue: Enqueue,
-        idempotency: tuple[str, str] | None,
-        calibration: dict[str, Any] | None,
-    ) -> tuple[PlanRecord, bool]:
-        with self.session.begin() as session:
-            if idempotency is not None:
-                known = session.get(IdempotencyRow, ("plans", idempotency[0]))
-                if known is not None:
-                    if known.body_sha256 != idempotency[1]:
-                        raise IdempotencyConflict(idempotency[0])
-                    return self.requests.record(
-                        session.get_one(PlanRequestRow, known.resource_id)
-                    ), True
-            row = PlanRequestRow(
-                id=new_id(),
-                status="queued",
-                request=request,
-                summary=summary,
-                calibration=calibration,
-                created_at=now(),
-            )
-            session.add(row)
-            if idempotency is not None:
-                session.add(
-                    IdempotencyRow(
-                        route="plans",
-                        key=idempotency[0],
-                        body_sha256=idempotency[1],
-                        resource_id=row.id,
-                        created_at=row.created_at,
-                    )
-                )
-            session.flush()
-            enqueue(session, row.id)
-            return self.requests.record(row), False
+        return self.requests.add_once(
+            new_id(), enqueue, once, request=request, summary=summary, calibration=calibration
+        )
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """The request of an id."""

@@ -121,6 +121,7 @@ def look_at_dry_run(record: DryRunOf, store: StoreOf) -> Response:
         one=one,
         rows=rows,
         timeline=timeline,
+        peak=max((segments for _, segments in timeline), key=len, default=[]),
         width=bars.WIDTH,
     )
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from api.store import IdempotencyConflict, NewCandidate, Store
+from api.store import IdempotencyConflict, NewCandidate, Once, Store
 from api.store.candidates import CandidateQuery
 from api.store.tables import PlanRequestRow
 from tests.api.samples import SHORTEST, candidate
@@ -66,25 +66,25 @@ def test_the_queue_writes_in_the_transaction_of_the_request(store: Store) -> Non
 
 
 def test_a_key_used_again_returns_the_first_request(store: Store) -> None:
-    first, replayed = store.add_plan(SHORTEST, {}, _ignore, ("key", "digest"))
+    first, replayed = store.add_plan(SHORTEST, {}, _ignore, Once("plans", "key", "digest"))
     assert not replayed
-    second, replayed = store.add_plan(SHORTEST, {}, _ignore, ("key", "digest"))
+    second, replayed = store.add_plan(SHORTEST, {}, _ignore, Once("plans", "key", "digest"))
     assert replayed
     assert second.id == first.id
     assert len(store.plans(10)) == 1
 
 
 def test_a_key_used_with_another_body_is_a_conflict(store: Store) -> None:
-    store.add_plan(SHORTEST, {}, _ignore, ("key", "digest"))
+    store.add_plan(SHORTEST, {}, _ignore, Once("plans", "key", "digest"))
     with pytest.raises(IdempotencyConflict):
-        store.add_plan(SHORTEST, {}, _ignore, ("key", "another"))
+        store.add_plan(SHORTEST, {}, _ignore, Once("plans", "key", "another"))
 
 
 def test_of_many_at_once_with_one_key_one_is_stored(store: Store) -> None:
     ids: list[str] = []
 
     def add() -> None:
-        ids.append(store.add_plan(SHORTEST, {}, _ignore, ("key", "digest"))[0].id)
+        ids.append(store.add_plan(SHORTEST, {}, _ignore, Once("plans", "key", "digest"))[0].id)
 
     threads = [threading.Thread(target=add) for _ in range(8)]
     for thread in threads:

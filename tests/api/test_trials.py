@@ -70,6 +70,25 @@ def test_a_trial_that_is_cancelled_ends_and_says_so(
     assert found["status"] == "cancelled"
 
 
+def test_what_is_sent_again_with_its_key_is_not_done_twice(
+    client: TestClient, done: dict[str, Any]
+) -> None:
+    headers = {"Idempotency-Key": "again"}
+    for url, body, other in (
+        (done["links"]["trials"], {"candidates": [1, 2]}, {"candidates": [1], "steps": 3}),
+        (done["links"]["campaigns"], {"max_trials": 1}, {"max_trials": 2}),
+        (done["links"]["candidates"] + "/1/dry-run", {"stages": [0]}, {"time_limit_s": 5}),
+    ):
+        first = client.post(url, json=body, headers=headers)
+        second = client.post(url, json=body, headers=headers)
+        assert (first.status_code, second.status_code) == (202, 202), second.text
+        made = [m.json().get("items", [m.json()]) for m in (first, second)]
+        assert [m["id"] for m in made[0]] == [m["id"] for m in made[1]]
+        assert client.post(url, json=other, headers=headers).status_code == 409
+        for one in made[0]:
+            client.post(one["links"]["cancel"])
+
+
 @pytest.mark.parametrize(
     ("body", "pointer", "words"),
     [
