@@ -52,7 +52,7 @@ def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable,
 
 def frugal_bound(resolved: Resolved) -> Bound:
     """Refuses layouts of which not even the most frugal refinement fits."""
-    fine = FineKnobs(resolved.search)
+    fine = FineKnobs(resolved.search, resolved.training.optimizer)
 
     def variants(table: PlanTable) -> Iterator[tuple[PlanTable, Ints]]:
         """Every frugal variant and whose it is; last those with less of the optimizer on a host

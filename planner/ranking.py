@@ -161,7 +161,9 @@ def rank(
     settled = 0
     if running:
         hoped = _in_the_running(resolved, running, worst.key)
-        settled = int(FineKnobs(resolved.search).has_rungs(hoped.table).sum())
+        settled = int(
+            FineKnobs(resolved.search, resolved.training.optimizer).has_rungs(hoped.table).sum()
+        )
         for start in range(0, len(hoped.table), BLOCK):
             some = take(hoped, slice(start, start + BLOCK))
             best.add(*punctual(resolved, *tuned(resolved, some)))
@@ -195,7 +197,7 @@ def nearest(resolved: Resolved, count: int) -> tuple[PlanTable, Floats]:
     limit = search.limits.get("micro_batch")
     if "micro_batch" not in search.fixed and limit is None:
         search = search.model_copy(update={"fixed": search.fixed | {"micro_batch": 1}})
-    fine = FineKnobs(search)
+    fine = FineKnobs(search, resolved.training.optimizer)
 
     def first(table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
         missing = missing_bytes(world, scores, headroom)

@@ -41,7 +41,7 @@ def fitting(resolved: Resolved, table: PlanTable) -> Fitting:
     """The plans that fit: with DeepSpeed's own buckets, else with the smallest, else also with a
     part of the optimizer on the GPU where the host has no room for all of it."""
     world, search = resolved.world, resolved.search
-    fine = FineKnobs(search)
+    fine = FineKnobs(search, resolved.training.optimizer)
     narrow, owner = fine.narrower(table.take(slice(0, len(table) if len(table) <= FEW else 0)))
     scores = held(world, join([table, narrow]))
     more = take(scores, slice(len(table), None))
@@ -65,7 +65,7 @@ def _rescued(
     """Of plans at narrower rungs the first of each that fits, whole or with some of the optimizer
     kept on the GPU. owner: whose each is, in rising order."""
     world, search = resolved.world, resolved.search
-    fine = FineKnobs(search)
+    fine = FineKnobs(search, resolved.training.optimizer)
     fits = acceptable(world, search, scores)
     rows = np.flatnonzero(fits)
     rows = rows[np.unique(owner[rows], return_index=True)[1]]
@@ -91,7 +91,7 @@ def tuned(resolved: Resolved, found: Fitting) -> tuple[PlanTable, Scores]:
     memory alone: the share offloaded is settled at the tightest rung, and then the roomiest rung
     that fits is taken.
     """
-    fine = FineKnobs(resolved.search)
+    fine = FineKnobs(resolved.search, resolved.training.optimizer)
     table = found.table
     three = table.zero_stage == 3
     partly = np.flatnonzero(fine.has_ratio(table))
@@ -128,7 +128,7 @@ def _widened(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[Plan
     one that fits; and their scores."""
     if not len(table):
         return table, scores
-    world, fine = resolved.world, FineKnobs(resolved.search)
+    world, fine = resolved.world, FineKnobs(resolved.search, resolved.training.optimizer)
     counts = np.where((table.zero_stage == 3) & fine.has_rungs(table), RUNGS, 1)
     owner = np.repeat(np.arange(len(table)), counts)
     number = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
@@ -277,7 +277,7 @@ def _settings(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Ints, In
     with every ratio where the optimizer is offloaded. Returns the variants, whose they are, and
     their number.
     """
-    fine = FineKnobs(resolved.search)
+    fine = FineKnobs(resolved.search, resolved.training.optimizer)
     rungs, partly = fine.has_rungs(table), fine.has_ratio(table)
     three = table.zero_stage == 3
     counts = np.where(partly, len(RATIOS), np.where(rungs & ~three, RUNGS, 1))

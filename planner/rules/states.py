@@ -123,17 +123,22 @@ RULES = (
     Rule(
         "offload-ratio",
         "refused",
-        "A partial offload of the optimizer needs ZeRO 3 and CPU offload.",
+        "A partial offload of the optimizer needs ZeRO 3, CPU offload and Adam.",
         ("zero_stage", "offload_optimizer", "offload_ratio"),
         lambda w, t: (
             (t.offload_ratio == 1)
-            | ((t.zero_stage == 3) & (t.offload_optimizer == int(Offload.CPU)))
+            | (
+                (t.zero_stage == 3)
+                & (t.offload_optimizer == int(Offload.CPU))
+                & (w.training.optimizer == "adamw")
+            )
         ),
         lambda w, p: (
-            f"offload_ratio {p.offload_ratio} with ZeRO {p.zero_stage} and optimizer offload "
-            f"{p.offload_optimizer.name.lower()}; use 1.0, or ZeRO 3 with CPU offload"
+            f"offload_ratio {p.offload_ratio} of {w.training.optimizer} with ZeRO {p.zero_stage} "
+            f"and optimizer offload {p.offload_optimizer.name.lower()}; use 1.0, or ZeRO 3 with "
+            "CPU offload and adamw"
         ),
-        "runtime/zero/config.py (ratio is for stage 3 only)",
+        "runtime/zero/config.py (ratio is for stage 3 only), runtime/zero/stage3.py (CPUAdam only)",
     ),
     Rule(
         "offload-optimizer-kind",

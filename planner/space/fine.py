@@ -61,6 +61,7 @@ class FineKnobs:
     """The settings that a request leaves open."""
 
     search: SearchOptions
+    optimizer: str = "adamw"
 
     def _column(self, name: str, values: tuple[int, ...]) -> Ints:
         limit = self.search.limits.get(name)
@@ -84,7 +85,7 @@ class FineKnobs:
 
     def has_ratio(self, table: PlanTable) -> Bools:
         """Whether a part of each plan's optimizer may stay on the GPU [plans]."""
-        if "offload_ratio" in self.search.fixed:
+        if "offload_ratio" in self.search.fixed or self.optimizer != "adamw":
             return np.zeros(len(table), np.bool_)
         partly: Bools = (table.zero_stage == 3) & (table.offload_optimizer == int(Offload.CPU))
         return partly

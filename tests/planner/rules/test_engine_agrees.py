@@ -29,7 +29,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], str | None]] = [
     ("autotp zero 1", "llama", {"tp": 2, "zero_stage": 1}, {}, None),
     ("autotp zero 2 dp", "llama", {"tp": 2, "dp": 2, "zero_stage": 2}, {}, None),
     ("autotp zero 3", "llama", {"tp": 2, "dp": 2, **ZERO3}, {}, None),
-    ("pipeline zero 0", "pipeline", {"pp": 2}, {}, None),
+    ("pipeline zero 0", "pipeline", {"pp": 2}, {"precision": "bf16"}, None),
     ("pipeline zero 1", "pipeline", {"pp": 2, "dp": 2, "zero_stage": 1}, {}, None),
     ("pipeline zero 2", "pipeline", {"pp": 2, "zero_stage": 2}, {}, "pipeline-zero"),
     ("pipeline zero 3", "pipeline", {"pp": 2, **ZERO3}, {}, "pipeline-zero"),
@@ -58,6 +58,8 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], str | None]] = [
         {},
         "offload-ratio",
     ),
+    ("16-bit traffic zero 2", "llama", {"dp": 2, "zero_stage": 2, "comm_16bit": True}, {}, None),
+    ("16-bit traffic zero 3", "llama", {"dp": 2, "comm_16bit": True, **ZERO3}, {}, None),
     ("batch", "llama", {"dp": 2, "micro_batch": 5}, {}, "batch-triple"),
 ]
 
