@@ -49,6 +49,14 @@ def test_recompute_of_everything_keeps_less_than_none() -> None:
 
 
 @pytest.mark.slow
+def test_a_stage_of_megatron_recomputes_as_its_arguments_say_though_the_config_does_not() -> None:
+    stage = {"pp": 2, "tp": 2, "dp": 2, "zero_stage": 1, "software": "megatron_deepspeed"}
+    plan = stage | {"sequence_parallel": True, "grad_accum": 4}
+    kept = {rc: activations(run(**plan, recompute=rc)) for rc in ("none", "full")}
+    assert kept["full"] < kept["none"] / 3
+
+
+@pytest.mark.slow
 def test_a_config_that_the_engine_refuses_says_what_it_refused() -> None:
     config = {"train_batch_size": 8, "zero_optimization": {"stage": 2, "no_such_key": 1}}
     with pytest.raises(DryRunFailure, match="no_such_key") as failure:

@@ -42,6 +42,7 @@ def tag_states(live: LiveBytes, engine: Any) -> None:
         live.tag([getattr(parameter, "ds_tensor", parameter.data)], "parameters")
         if parameter.grad is not None:
             live.tag([parameter.grad], "gradients")
+    live.tag(engine.module.buffers(), "parameters")  # 4-bit bases are buffers
     for names, category in (
         (PARAMETERS, "parameters"),
         (MASTER, "master"),

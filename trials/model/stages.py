@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cost_model.memory.layout import stage_sizes
+from cost_model.plans import Recompute
 from trials.model.block import Block
 from trials.model.build import Build
 from trials.model.embedding import Embedding
@@ -113,6 +114,7 @@ def pipeline_module(build: Build, topology: Any, *, seed: int | None) -> nn.Modu
     """The module of this rank's stage. Stages take equal numbers of layers, earlier ones more,
     unless the plan says how many the first and the last one take."""
     from deepspeed.pipe import PipelineModule
+    from deepspeed.runtime.activation_checkpointing import checkpointing
 
     class Cut(PipelineModule):  # type: ignore[misc]
         """With the layers of each stage as given."""
@@ -131,6 +133,13 @@ def pipeline_module(build: Build, topology: Any, *, seed: int | None) -> nn.Modu
         topology=topology,
         partition_method="type:BlockLayer",
         checkpointable_layers=["BlockLayer"],
+        # Also where the config says nothing of it: Megatron's models bring their own setting.
+        activation_checkpoint_interval=int(build.recompute is Recompute.FULL),
+        activation_checkpoint_func=(
+            checkpointing.checkpoint
+            if build.deepspeed_checkpointing
+            else checkpointing.non_reentrant_checkpoint
+        ),
     )
     sum_sequence_parallel_grads(module, build.mesh.tp)
     return module
