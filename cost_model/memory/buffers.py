@@ -17,6 +17,10 @@ from cost_model.specs import TrainingSpec
 SUB_GROUP = 1_000_000_000
 """Parameters of one rank that ZeRO-3 updates at a time (DeepSpeed's sub_group_size)."""
 
+EXPERT_GROUP = 178_956_971
+"""Expert parameters that ZeRO 1 and 2 update at a time (max_group_size of
+split_params_into_different_moe_groups_for_optimizer)."""
+
 
 @dataclass(frozen=True)
 class Buffers:
@@ -48,6 +52,8 @@ class Buffers:
     """Bytes of hpZ's second copy per parameter of the stage (arXiv 2306.10209)."""
     step_cap: Floats | None
     """Most bytes of optimizer transients: ZeRO-3 updates a sub-group at a time; else infinite."""
+    expert_cap: Floats | None
+    """The same of experts, whose optimizer groups DeepSpeed keeps small; else infinite."""
     loaded: Floats | None
     """Bytes a parameter on the GPU before it is sharded, where every rank loads the model whole: of
     what is frozen under a 4-bit base (in 16-bit equivalents), else of all, which DeepSpeed moves
@@ -119,6 +125,9 @@ def buffers(
         ),
         secondary=_some(secondary),
         step_cap=_some(np.where(engine.gathered, SUB_GROUP * update, np.inf), np.inf),
+        expert_cap=_some(
+            np.where(engine.partitioned & (table.ep > 1), EXPERT_GROUP * update, np.inf), np.inf
+        ),
         loaded=_some(np.where(engine.gathered | quantized, float(element), 0.0))
         if training.whole_at_load
         else None,

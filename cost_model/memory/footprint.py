@@ -75,6 +75,14 @@ def footprint(
         growing = Sum(plans=np.maximum(plans.bytes(growing), least))
         at_step = Sum(plans=np.maximum(plans.bytes(at_step), least))
     step = states("step")
+    if expert is not None and buffers.expert_cap is not None:
+        # group after group: the dense parameters, then the experts
+        apart = np.minimum(
+            plans.bytes(Sum({"expert": expert.step})), plans.sharding(buffers.expert_cap)
+        )
+        together = plans.sharding(buffers.expert_cap) == np.inf
+        rest = plans.bytes(Sum({"dense": dense.step}))
+        step = Sum(plans=np.maximum(rest, apart) + together * np.minimum(rest, apart))
     if buffers.step_cap is not None:
         step = Sum(plans=np.minimum(plans.bytes(step), plans.sharding(buffers.step_cap)))
     weights = states("weights") + Sum({"frozen": dense.frozen})

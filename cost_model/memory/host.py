@@ -60,7 +60,7 @@ def offloaded_bytes(training: TrainingSpec, away: Away) -> tuple[Floats, Floats]
     """
     element = float(element_bytes(training))
     wide = 4.0 if training.fp32_master or element == 4 else element
-    moments = optimizer_bytes(training)
+    moments = 4.0 if training.optimizer == "adafactor" else optimizer_bytes(training)
     host, nvme = np.zeros((2, len(away.three)))
     on_flash = away.three & away.optimizer_on_flash
     flash = np.flatnonzero(on_flash)

@@ -102,6 +102,9 @@ def state_rates(
         # ZeRO 1 and 2 update a clone of this rank's part, also where it has fp32 already
         master = np.where(engine.partitioned, 4.0 * optimizer_share, master)
     optimizer = optimizer_bytes(training) * optimizer_share
+    if training.optimizer == "adafactor":  # a flat partition has no rows and columns to factor
+        flat = engine.whole | engine.flat | engine.partitioned | engine.gathered
+        optimizer = np.where(flat, 4.0 * optimizer_share, optimizer)
     held = gradients(coefficients, training, table, engine, casts, grad, ranks)
 
     off_optimizer = np.where(table.offload_optimizer != Offload.NONE, 1.0, 0.0)

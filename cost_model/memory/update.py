@@ -13,6 +13,10 @@ FUSED = ("adamw", "lion", "adam8bit", "paged_adam8bit")
 (ops/adam/fused_adam.py), where the config names them."""
 
 
+TEMPORARIES = {"adafactor": 8.0}
+"""Bytes of temporaries of an optimizer of torch where they are not one fp32 copy."""
+
+
 def update_bytes(
     coefficients: MemoryCoefficients,
     training: TrainingSpec,
@@ -28,6 +32,8 @@ def update_bytes(
     needs no copy. Measured with the engine on fake tensors.
     """
     temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
+    if training.optimizer in TEMPORARIES:
+        temporary = np.maximum(temporary, TEMPORARIES[training.optimizer])
     if training.optimizer in FUSED:
         fused = by_software(coefficients, software, lambda p: p.fused_optimizer) > 0
         temporary = np.where(fused, 0.0, temporary)
