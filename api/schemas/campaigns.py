@@ -21,6 +21,11 @@ class CampaignRequest(CampaignSettings):
 
     executor: str = Field("local", max_length=32)
     """One of GET /v1/executors; where it submits and with which account is the service's own."""
+    steps: int = Field(5, ge=1, le=10_000)
+    """Measured optimizer steps of a trial."""
+    warmup_steps: int = Field(2, ge=0, le=1_000)
+    seed: int = Field(0, ge=0, lt=2**31)
+    trial_timeout_s: float = Field(600, gt=0, le=86_400)
     calibrated: bool = True
     """Whether it begins with what earlier campaigns taught about this kind of cluster."""
 

@@ -1,6 +1,7 @@
 """Whatever is sent, the service answers with a result or with a problem: never with a 500."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.api.samples import SHORTEST
+from cost_model.plans import Plan
+from tests.api.samples import SHORTEST, TINY, searched
 
 ODD = st.one_of(
     st.none(),
@@ -97,6 +99,60 @@ def test_odd_values_anywhere_in_a_request_never_break_the_service(
 def test_odd_knobs_never_break_a_prediction(client: TestClient, knob: str, value: Any) -> None:
     body = SHORTEST | {"plan": {knob: value}}
     _check(client.post("/v1/predict", json=body), body)
+
+
+RUNS = {
+    "trials": ("candidates", "executor", "steps", "timeout_s", "data", "adapt_micro_batch"),
+    "campaigns": ("executor", "max_trials", "confidence", "seed", "sampler", "max_seconds"),
+    "candidates/1/dry-run": ("stages", "time_limit_s", "unknown"),
+}
+"""Bodies that start something, and fields of them to put something odd into."""
+
+
+@pytest.fixture(scope="module")
+def tiny(client: TestClient) -> str:
+    """Where a request lives whose search is done."""
+    return str(searched(client, TINY)["links"]["self"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+@given(
+    field=st.sampled_from([(what, name) for what, names in RUNS.items() for name in names]),
+    value=ODD,
+)
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_odd_bodies_never_break_what_runs(
+    client: TestClient, tiny: str, field: tuple[str, str], value: Any
+) -> None:
+    what, name = field
+    body = ({"candidates": [1]} if what == "trials" else {}) | {name: value}
+    answer = client.post(f"{tiny}/{what}", json=body)
+    _check(answer, body)
+    if answer.status_code == 202:
+        for made in answer.json().get("items", [answer.json()]):
+            client.post(made["links"]["cancel"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+@given(knob=st.sampled_from(sorted(Plan.model_fields)), value=ODD)
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_odd_knobs_never_break_an_explanation(
+    client: TestClient, tiny: str, knob: str, value: Any
+) -> None:
+    _check(client.get(f"{tiny}/explain", params={knob: str(value)}), (knob, value))
+    _check(client.get(tiny, params={"explain": json.dumps({knob: value})}), (knob, value))
 
 
 @given(query=st.text(max_size=30))
