@@ -6,7 +6,8 @@ from pydantic import ValidationError
 
 from cost_model.plans import PlanTable
 from cost_model.predict import predict
-from tests.benchmarks.cases.claims import Claim, claims_of
+from tests.benchmarks.cases.claim import Claim
+from tests.benchmarks.cases.claims import claims_of
 from tests.benchmarks.cases.fields import Fields
 from tests.benchmarks.cases.translate import Question
 from tests.benchmarks.rows.assumptions import Skip

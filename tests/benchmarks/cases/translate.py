@@ -13,11 +13,9 @@ from cost_model.specs.cluster import ClusterSpec
 from cost_model.specs.geometry import explicit
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import AttentionKernel, Lora, TrainingSpec
+from tests.benchmarks.cases.clusters import cluster_for
 from tests.benchmarks.cases.fields import Fields, first_number, numbers, text, truth, whole
-from tests.benchmarks.rows.assumptions import Ledger, Skip
-from tests.benchmarks.rows.hardware import AMPLE_HOST_GIB, cluster_of
-from tests.benchmarks.rows.known import Geometry, known
-from tests.benchmarks.rows.raw import RawRow
+from tests.benchmarks.cases.models import model_of
 
 LONG = 65_536
 """Tokens from which no run keeps every activation."""
@@ -30,17 +28,6 @@ _CHECKPOINTS_BY_DEFAULT = r"hiyouga|llama-?factory|qwen|torchtune|axolotl|mosaic
 
 _BEFORE_SDPA = r"llama-?(7|13|30|33|65)b|llama-?2|\bmpt|neox|\bopt|gpt-?[2j]|bert|t5|bloom|pythia"
 """Models of before 2024: transformers had only eager attention for them."""
-
-_PUBLISHED_ELSEWHERE: tuple[tuple[str, Geometry], ...] = (
-    (r"qwen1?\.?5?-1\.8b", Geometry(2048, 24, 16, 16, 5504, 151936)),
-    (r"qwen1?\.?5?-7b", Geometry(4096, 32, 32, 32, 11008, 151936)),
-    (r"qwen1?\.?5?-14b", Geometry(5120, 40, 40, 40, 13696, 152064)),
-    (r"qwen1?\.?5?-72b", Geometry(8192, 80, 64, 64, 24576, 152064)),
-    (r"qwen2-1\.5b", Geometry(1536, 28, 12, 2, 8960, 151936, True, True)),
-    (r"opt-1\.3b", Geometry(2048, 24, 32, 32, 8192, 50272, False, True)),
-    (r"opt-66b", Geometry(9216, 64, 72, 72, 36864, 50272, False, True)),
-    (r"mpt-1b", Geometry(2048, 24, 16, 16, 8192, 50368, False, True)),
-)
 
 
 @dataclass(frozen=True)
@@ -55,140 +42,6 @@ class Question:
     def on(self, **changes: object) -> "Question":
         """The same with fields of the plan changed."""
         return replace(self, plan=Plan(**(self.plan.model_dump() | changes)))
-
-
-def _by_name(name: str) -> Geometry | None:
-    for pattern, geometry in _PUBLISHED_ELSEWHERE:
-        if re.search(pattern, name.lower()):
-            return geometry
-    return known(name)
-
-
-def _by_size(billions: float, vocab: int) -> ModelSpec:
-    """A GPT of about that many parameters: hidden = 128 x layers, which GPT-3's sizes follow."""
-    hidden = max(256, round((billions * 1e9 * 128 / 12) ** (1 / 3) / 128) * 128)
-    layers = max(1, round((billions * 1e9 - vocab * hidden) / (12 * hidden * hidden)))
-    return explicit(
-        name=f"GPT {billions:g}B",
-        hidden=hidden,
-        layers=layers,
-        heads=max(1, hidden // 128),
-        vocab=vocab,
-        gated=False,
-    )
-
-
-def model_of(case: Fields, params_b: float | None = None, name: str | None = None) -> ModelSpec:
-    """The model of a case.
-
-    params_b: which of several sizes. name: which of several models. Skip where neither geometry,
-    name nor size says anything.
-    """
-    geometry: Fields = case.get("geometry") or {}
-    title = name or str(case.get("model") or "")
-    hidden, layers = whole(geometry, "hidden", "d_model"), whole(geometry, "layers")
-    published = _by_name(title)
-    size = params_b or first_number(geometry, "params_b")
-    if size is None and (in_name := re.search(r"(\d+(?:\.\d+)?) ?b\b", title.lower())):
-        size = float(in_name.group(1))
-    if (hidden is None or layers is None) and published is None:
-        if size is None:
-            raise Skip("model not stated")
-        return _by_size(size, whole(geometry, "vocab") or 50257)
-    base = published or Geometry(
-        hidden=hidden or 0, layers=layers or 0, heads=0, kv_heads=0, ffn=0, vocab=50257
-    )
-    heads = whole(geometry, "heads") or base.heads or max(1, (hidden or base.hidden) // 128)
-    kv_heads = whole(geometry, "kv_heads") or base.kv_heads or heads
-    width = hidden or base.hidden
-    ffn = whole(geometry, "ffn", "d_ff") or base.ffn
-    gated = published.gated if published else _gated(title, width, ffn, kv_heads < heads)
-    decoder_and_encoder = bool(geometry.get("encdec"))
-    layer_counts = numbers(geometry.get("layers"))
-    return explicit(
-        name=title or "unnamed",
-        hidden=width,
-        layers=layers or base.layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=(base.head_dim or None) if published else None,
-        intermediate=ffn or None,
-        vocab=whole(geometry, "vocab") or base.vocab,
-        gated=gated,
-        tied=bool(geometry.get("tied")) or (published.tied if published else not gated),
-        parallel_residual=bool(geometry.get("parallel_attn")),
-        family="encoder_decoder" if decoder_and_encoder else "decoder",
-        encoder_layers=int(layer_counts[-1]) if decoder_and_encoder and layer_counts else None,
-    )
-
-
-def _gated(name: str, hidden: int, ffn: int, grouped: bool) -> bool:
-    if re.search(r"llama|qwen|mistral|gemma|glm|deepseek", name.lower()):
-        return True
-    return grouped or bool(ffn and hidden and ffn % (4 * hidden) and ffn != 4 * hidden)
-
-
-def cluster_for(case: Fields, gpus: int, gpu: str | None = None) -> ClusterSpec:
-    """The cluster of a case with that many GPUs.
-
-    gpu: which of several GPU types. Skip where none is stated.
-    """
-    stated: Fields = case.get("cluster") or {}
-    observed: Fields = case.get("observed") or {}
-    chip = gpu or str(stated.get("gpu") or "") or _usual_gpu(case, observed)
-    chip = re.sub(r"(?i)\brtx ?", "RTX ", chip.split(" / ")[0])
-    memory = re.search(r"(\d+(?:\.\d+)?) ?gb", chip.lower())
-    if re.fullmatch(r"\d+ ?gb", chip.lower().strip()):
-        chip = {24: "RTX 3090", 80: "A100-80GB", 40: "A100-40GB"}.get(
-            int(memory.group(1)) if memory else 0, ""
-        )
-    one_host = "gb_per_rank" in observed
-    nodes = whole(stated, "nodes") or (-(-gpus // 8) if gpus > 8 and not one_host else 1)
-    inter = text(stated, "inter", "network")
-    raw = RawRow(
-        {
-            "gpu": chip,
-            "gpu_mem_gb": str(round(float(memory.group(1)))) if memory else "",
-            "gpus_per_node": str(max(1, gpus // nodes)),
-            "nodes": str(nodes),
-            "interconnect": inter,
-        }
-    )
-    cluster = cluster_of(raw, gpus, Ledger())
-    ram = _of_cluster(stated, "host_ram_gb", gpus)
-    if ram is not None and "per gpu" in text(stated, "host_ram_gb"):
-        ram *= cluster.node.gpus_per_node
-    if ">" in text(stated, "host_ram_gb"):
-        ram = None
-    node = cluster.node.model_copy(update={"host_ram_gib": (ram or 0) / 1.0737 or AMPLE_HOST_GIB})
-    if "ethernet" in inter or "no ib" in inter:
-        speed = numbers(inter)
-        network = cluster.network.model_copy(
-            update={
-                "kind": "ethernet",
-                "gbps_per_port": speed[0] if speed else 10.0,
-                "ports_per_node": 1,
-                "latency_us": 50.0,
-            }
-        )
-        cluster = cluster.model_copy(update={"network": network})
-    return cluster.model_copy(update={"node": node})
-
-
-def _usual_gpu(case: Fields, observed: Fields) -> str:
-    """The GPU where none is stated: that project's own; a large one where it ran, or died of the
-    host's RAM."""
-    if "mosaicml" in text(case, "source"):
-        return "A100-40GB"
-    return "H100-80GB" if {"oom_host", "fits"} & {text(observed, "outcome")} else ""
-
-
-def _of_cluster(stated: Fields, name: str, gpus: int) -> float | None:
-    """A figure of the cluster; the one of that many GPUs where both are lists."""
-    figures, counts = numbers(stated.get(name)), numbers(stated.get("gpus"))
-    if len(figures) == len(counts) and float(gpus) in counts:
-        return figures[counts.index(float(gpus))]
-    return figures[0] if figures else None
 
 
 def _billions(case: Fields) -> float | None:
