@@ -7,7 +7,7 @@ from typing import Literal
 from cost_model.specs.cluster import Gpu
 from cost_model.specs.model import ModelSpec
 from tests.benchmarks.rows.assumptions import Ledger
-from tests.benchmarks.rows.layout import Degrees
+from tests.benchmarks.rows.degrees import Degrees
 from tests.benchmarks.rows.raw import RawRow
 
 MemoryKind = Literal["allocated", "reserved", "driver"]

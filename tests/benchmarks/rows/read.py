@@ -12,9 +12,10 @@ from cost_model.specs.cluster import ClusterSpec
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
+from tests.benchmarks.rows.degrees import degrees_of
 from tests.benchmarks.rows.geometry import model_of
 from tests.benchmarks.rows.hardware import cluster_of
-from tests.benchmarks.rows.layout import degrees_of, plan_of
+from tests.benchmarks.rows.layout import plan_of
 from tests.benchmarks.rows.measured import Measured, measured_of
 from tests.benchmarks.rows.raw import RawRow, read_csv
 from tests.benchmarks.rows.training import kernel_name, training_of
