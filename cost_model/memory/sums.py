@@ -13,6 +13,9 @@ import numpy as np
 
 from cost_model.plans import Floats, Ints
 
+_FEW = 2048
+"""Plans up to which spreading values costs no more than looking whether they differ."""
+
 
 def _plus(a: Floats | None, b: Floats | None) -> Floats | None:
     if a is None or b is None:
@@ -107,7 +110,9 @@ def _added(total: Floats | None, value: Floats) -> Floats:
 
 
 def _spread(values: Floats, of_row: Ints) -> Floats:
-    """Values of distinct rows as plans; one value that all share stays alone."""
-    if len(values) == 1 or (values == values[0]).all():
+    """Values of distinct rows as plans; of many plans one value that all share stays alone."""
+    if len(values) == 1:
+        return values
+    if len(of_row) > _FEW and (values == values[0]).all():
         return values[:1]
     return values.take(of_row)
