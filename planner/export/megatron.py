@@ -103,6 +103,8 @@ def megatron_lm_arguments(planned: Planned) -> list[Argument]:
     out.append(("--pipeline-model-parallel-size", plan.pp))
     if plan.sequence_parallel and plan.tp > 1:
         out.append(("--sequence-parallel",))
+        if plan.tp_overlap:
+            out.append(("--tp-comm-overlap",))
     if plan.cp > 1:
         out.append(("--context-parallel-size", plan.cp))
         out.append(("--cp-comm-type", "all_gather" if plan.cp_all_gather else "p2p"))

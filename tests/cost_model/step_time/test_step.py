@@ -68,7 +68,7 @@ def test_megatron_on_selene_takes_the_published_time_within_a_fifth(row: tuple[i
     )
     # equation 3: 96 B s l h^2 (1 + s / 6h + V / 16lh)
     s, v = 2048, 51200
-    flops = 96 * batch * s * layers * hidden**2
+    flops = 96.0 * batch * s * layers * hidden**2
     flops *= 1 + s / (6 * hidden) + v / (16 * layers * hidden)
     published = flops / (gpus * teraflops * 1e12)
     cluster = catalogue.cluster("dgx-a100-80g", gpus // 8)
