@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli.main import app
+from cost_model import catalogue
+from cost_model.calibration.cluster import FACTORS, ClusterCalibration, uncalibrated
 
 REQUEST = [
     "--model", "llama-2-13b", "--cluster", "dgx-a100-80g", "--nodes", "1",
@@ -207,3 +209,68 @@ def test_an_export_that_cannot_be_says_why(arguments: list[str], words: list[str
     assert done.exit_code == 2, done.output
     for word in words:
         assert word in done.output
+
+
+TINY = [
+    "--cluster", "local-cpu", "--seq-len", "32", "--global-batch", "4", "--precision", "fp32",
+]  # fmt: skip
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> list[str]:
+    """Options of a request whose plans train in a blink on two processors."""
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 128,
+        "max_position_embeddings": 64,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    return ["--model", str(path), *TINY]
+
+
+def test_a_calibration_file_goes_into_predictions_of_its_cluster_alone(
+    tmp_path: Path, tiny: list[str]
+) -> None:
+    known = uncalibrated(catalogue.cluster("local-cpu", 1))
+    slow = [-1.0 if name in {"gemm", "memory"} else 0.0 for name in FACTORS]
+    path = tmp_path / "cpu.json"
+    path.write_text(known.model_copy(update={"log_factors": tuple(slow)}).model_dump_json())
+    plain = json.loads(_run("predict", *tiny, "--zero-stage", "1", "--json").output)
+    knobs = ["--zero-stage", "1", "--calibration", str(path)]
+    told = CliRunner().invoke(app, ["predict", *tiny, *knobs, "--json"])
+    slower = json.loads(told.stdout)
+    assert slower["candidate"]["step"]["seconds"] > plain["candidate"]["step"]["seconds"]
+    assert "calibrated by" in told.stderr
+    other = _run("predict", *REQUEST, *knobs)
+    assert other.exit_code == 2
+    assert "the request's cluster is a100" in other.output
+    path.write_text("{}")
+    assert "a campaign wrote" in _run("plan", *tiny, "--calibration", str(path)).output
+
+
+@pytest.mark.slow
+def test_a_campaign_prints_what_it_learned_and_keeps_it(tmp_path: Path, tiny: list[str]) -> None:
+    pytest.importorskip("deepspeed")
+    path = tmp_path / "cpu.json"
+    done = _run(
+        "campaign", *tiny, "--name", "one", "--root", str(tmp_path / "trials"), "--ranks", "2",
+        "--max-trials", "2", "--steps", "2", "--confidence", "1", "--forbid", "offload",
+        "--calibration", str(path),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "\n2/2 " in done.output
+    assert "Ranking, as learned" in done.output
+    assert "Ended: budget spent. Best: " in done.output
+    assert ClusterCalibration.model_validate_json(path.read_text()).n_trials == 2
+
+
+def test_a_campaign_with_a_bad_setting_names_it(tiny: list[str]) -> None:
+    done = _run("campaign", *tiny, "--name", "bad", "--sampler", "best")
+    assert done.exit_code == 2
+    assert "sampler" in done.output
+    assert "tpe" in done.output
