@@ -19,7 +19,6 @@ from planner.request.pointers import problems_of
 from planner.request.search import SearchOptions
 from planner.request.training import TrainingRequest
 from planner.rules import World
-from planner.space.emptiness import emptiness_problems
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,9 @@ class PlanRequest(_Request):
 
         Raises RequestError with every fault found, an empty space of legal plans included.
         """
+        # the space is of the search options of a request, so it is there after them
+        from planner.space.emptiness import emptiness_problems
+
         model, cluster, training = self._world()
         groups = self.cluster.group_specs()
         problems = deadline_problems(self.search, training)

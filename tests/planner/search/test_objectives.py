@@ -1,11 +1,12 @@
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.objectives import pareto_front
+from planner.objectives import TIE_BREAKERS, pareto_front
 from planner.ranking import fitting_plans
 from planner.search import search
 from planner.search.longest import at_length, longest_sequence
@@ -109,3 +110,20 @@ def test_expected_ranking_puts_a_surer_plan_before_a_slightly_faster_one() -> No
 def test_demanded_headroom_stays_free(gib: float) -> None:
     for one in search(resolve("llama-2-13b", headroom_gib=gib)).candidates:
         assert one.memory.headroom_bytes >= gib * 2**30
+
+
+def test_of_plans_equal_in_every_figure_the_simplest_is_first() -> None:
+    """On one replica ZeRO 0 and 1 hold and take the same."""
+    found = search(resolve("llama-2-7b", cluster="4090-box")).candidates
+    tied = [
+        (one, two)
+        for one, two in pairwise(found)
+        if one.memory.total_bytes == two.memory.total_bytes
+        and one.step.seconds == pytest.approx(two.step.seconds, rel=1e-9)
+    ]
+    assert tied
+    for one, two in tied:
+        mine, theirs = ([getattr(c.plan, name) for name in TIE_BREAKERS] for c in (one, two))
+        assert mine < theirs
+        assert one.why is not None
+        assert any("the simpler of the two goes first" in said for said in one.why.sentences)
