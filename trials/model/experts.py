@@ -116,6 +116,11 @@ def shared_experts(build: Build, spec: Moe) -> FeedForward | None:
     return FeedForward(build, shape)
 
 
+def _without_graph(gate: nn.Module, args: Any, out: Any) -> Any:
+    """What DeepSpeed's gate returns, of which the first is its balance loss."""
+    return (out[0].detach(), *out[1:])
+
+
 class DeepSpeedMixture(nn.Module):
     """DeepSpeed's MoE layer (arXiv 2201.05596): experts over ranks, a capacity for each expert."""
 
@@ -139,6 +144,9 @@ class DeepSpeedMixture(nn.Module):
             use_rts=False,
             top2_2nd_expert_sampling=False,
         )
+        # DeepSpeed's layer keeps its balance loss as an attribute. Under recompute that is the
+        # second pass's, whose graph nobody runs backward: it would hold all that the pass saved.
+        self.moe.deepspeed_moe.gate.register_forward_hook(_without_graph)
         self._name_experts(build)
         self.shared_experts = shared_experts(build, spec)
         self.aux_loss: Any = None
