@@ -1,6 +1,7 @@
 """Checks the model, the cluster and the training run against each other."""
 
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
+from cost_model.specs.frozen import MOST_COUNT
 from planner.errors import Problem
 from planner.request.search import SearchOptions
 from planner.request.training import BEFORE_FLASH_2
@@ -11,6 +12,14 @@ def coherence_problems(
 ) -> list[Problem]:
     """What no plan could repair."""
     problems = []
+    if cluster.gpus > MOST_COUNT:
+        problems.append(
+            Problem(
+                "/cluster/nodes",
+                f"{cluster.nodes} nodes of {cluster.node.gpus_per_node} GPUs are {cluster.gpus} GPUs",
+                f"give at most {MOST_COUNT // cluster.node.gpus_per_node} nodes",
+            )
+        )
     if model.max_seq_len is not None and training.seq_len > model.max_seq_len:
         problems.append(
             Problem(

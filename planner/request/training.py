@@ -17,7 +17,7 @@ ONE_BIT = ("onebitadam", "1bitadam", "zerooneadam", "01adam", "onebitlamb", "1bi
 class TrainingRequest(TrainingSpec):
     """A training run whose global batch is given in sequences or in tokens."""
 
-    global_batch: int = Field(default=0, ge=0, le=2**31)
+    global_batch: int = Field(default=0, ge=1, le=2**31)
     """Sequences per optimizer step; leave it out to give `global_batch_tokens`."""
     global_batch_tokens: int | None = Field(default=None, ge=1, le=2**50)
     """Tokens per optimizer step, rounded down to whole sequences."""
