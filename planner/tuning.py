@@ -22,7 +22,7 @@ WORTH = 1e-3
 Columns = TypeVar("Columns", PlanTable, Scores)
 
 FEW = 1_000
-"""Plans up to which asking who is hopeful costs more than solving them all."""
+"""Plans up to which a second call costs more than asking for every rung at once."""
 
 
 @dataclass(frozen=True)

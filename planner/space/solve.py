@@ -8,6 +8,12 @@ import numpy as np
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from planner.rules import World
 
+FEW, CUTS = 200, 12
+"""Plans so few that a call costs more than its rows are cut at even distances too."""
+
+LOWER = 0.98
+"""Bytes to aim at, over bytes that did not fit."""
+
 Judge = Callable[[PlanTable], tuple[Bools, Floats]]
 """Whether each plan fits, and the bytes of its worst rank [plans]."""
 
@@ -59,10 +65,15 @@ def first_fitting(world: World, rows: PlanTable, judge: Judge, most_bytes: float
     open_rows = np.flatnonzero((high - low > 1) & fits[:, 1])
     while len(open_rows):
         at, to = low[open_rows], high[open_rows]
+        # where that many bytes did not fit, the host leaves the GPU less of the odds: aim lower
+        aim = np.minimum(most_bytes, LOWER * below[open_rows])
         fall = np.maximum(below[open_rows] - above[open_rows], 1.0)
-        share = np.clip((below[open_rows] - most_bytes) / fall, 0.0, 1.0)
+        share = np.clip((below[open_rows] - aim) / fall, 0.0, 1.0)
         guess = at + np.ceil(share * (to - at) - 1e-9).astype(np.int64)
         tried = np.stack([(at + guess) // 2, guess - 1, guess, (guess + to) // 2], axis=1)
+        if len(open_rows) <= FEW:
+            steps = at[:, None] + (to - at)[:, None] * np.arange(1, CUTS) // CUTS
+            tried = np.concatenate([tried, steps], axis=1)
         tried = np.sort(np.clip(tried, at[:, None] + 1, to[:, None] - 1), axis=1)
         judged, total = judge(_with(rows.take(open_rows), tried))
         told, bytes_told = judged.reshape(tried.shape), total.reshape(tried.shape)
