@@ -16,7 +16,7 @@ def coherence_problems(
         problems.append(
             Problem(
                 "/cluster/nodes",
-                f"{cluster.nodes} nodes of {cluster.node.gpus_per_node} GPUs are {cluster.gpus} GPUs",
+                f"{cluster.nodes} nodes of {cluster.node.gpus_per_node} GPUs",
                 f"give at most {MOST_COUNT // cluster.node.gpus_per_node} nodes",
             )
         )

@@ -23,11 +23,11 @@ class CampaignSettings(Frozen):
     """Ends once the best plan is the best with this probability, within `tolerance`."""
     tolerance: float = Field(default=0.05, ge=0, le=1)
     """A plan that is this much slower than the best one counts as the best, too."""
-    steps: int = Field(default=5, ge=1)
+    steps: int = Field(default=5, ge=1, le=10_000)
     """Measured optimizer steps of a trial."""
-    warmup_steps: int = Field(default=2, ge=0)
+    warmup_steps: int = Field(default=2, ge=0, le=1_000)
     sampler: Literal["tpe", "nsga2", "random"] = "tpe"
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**31)
     proxies: bool = True
     """Whether smaller runs may stand for plans that need more ranks than there are."""
     trial_timeout_s: float = Field(default=600.0, gt=0)
