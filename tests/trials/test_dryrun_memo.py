@@ -50,8 +50,8 @@ def test_remembered_tensors_are_new_storages_that_are_counted_and_freed() -> Non
 
 
 @pytest.mark.parametrize(
-    ("numel", "ranks", "pads"),
+    ("numel", "ranks", "wanted"),
     [(12, 4, []), (10, 4, [2]), (2, 4, [1, 1]), (9, 8, [1, 2, 2, 2])],
 )
-def test_the_last_ranks_parts_are_padded(numel: int, ranks: int, pads: list[int]) -> None:
-    assert pads(numel, -(-numel // ranks), ranks) == pads
+def test_the_last_ranks_parts_are_padded(numel: int, ranks: int, wanted: list[int]) -> None:
+    assert pads(numel, -(-numel // ranks), ranks) == wanted
