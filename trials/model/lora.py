@@ -150,7 +150,9 @@ class QuantizedLinear(nn.Module):
             raise TypeError("a quantized base needs a weight")
         if weight.device.type == "gpu":
             codes = torch.empty(weight.numel() // 2, dtype=torch.uint8, device=weight.device)
-            scales = torch.empty(weight.numel() // NF4_BLOCK, device=weight.device)
+            scales = torch.empty(
+                weight.numel() // NF4_BLOCK, dtype=torch.float32, device=weight.device
+            )
         else:
             codes, scales = quantize(weight)
         self.register_buffer("codes", codes)
