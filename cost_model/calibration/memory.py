@@ -58,7 +58,8 @@ class SoftwareMemory(Frozen):
     """Key and value are expanded to all query heads before attention."""
     widens_quantized: bool = False
     """Around a 4-bit base everything between its products is fp32: embeddings and norms are, and a
-    4-bit product gives back the type that it got (PEFT's prepare_model_for_kbit_training)."""
+    4-bit product gives back the type that it got (PEFT's prepare_model_for_kbit_training).
+    DeepSpeed's engine casts those to 16 bits again (engine.py _cast_module_mixed_precision)."""
     stale_projections: int = 0
     """Parts of the fused query-key-value product that nothing needs, kept alive because another
     part is a view of the same storage."""

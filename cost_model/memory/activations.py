@@ -80,6 +80,8 @@ def shards(
     # torch's layer norm is one kernel everywhere and saves its input; RMS norms are often not
     if training.fused_norm or training.precision == "fp32" or model.norm == "layernorm":
         norm = np.full(len(table), float(element))
+    if training.lora is not None:  # its fp32 input; a frozen weight's gradient needs no normed one
+        norm = np.minimum(norm, 4.0)
     compiled = table.compile
     gated = by_software(coefficients, software, lambda p: p.gated_saved)
     composed = model.activation == "gelu_new"

@@ -142,6 +142,7 @@ def plan_work(
     if training.lora is not None and training.lora.quantized_base:
         layer_gradient = layer_gradient + dequantized_bytes(model, on.tp)
     head_matrix = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
+    head_input = element if training.lora is None else 0  # a frozen matrix keeps no input
     yes, no = np.ones(len(table), np.bool_), np.zeros(len(table), np.bool_)
     return PlanWork(
         per_layer=tuple(layer_bytes(model, layer, training, on) for layer in model.kinds),
@@ -153,7 +154,7 @@ def plan_work(
         last_head=head_params(model, on.tp, sharded, no),
         checkpoint=np.where(table.cpu_checkpointing, 0.0, checkpoint),
         host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
-        head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + element),
+        head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + head_input),
         stage_output=np.where(
             is_pipelined(table), on.tokens * on.element * model.hidden / on.tp, 0.0
         ),
