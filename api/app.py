@@ -17,6 +17,7 @@ from api.http.etag import ETagMiddleware
 from api.http.security import require_key, require_password
 from api.jobs import Jobs
 from api.problems import Problem, problem_responses
+from api.problems.parameters import given_once
 from api.routes import OPEN_ROUTERS, ROUTERS
 from api.settings import Settings
 from api.store import Store, create_engine, migrate
@@ -68,11 +69,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(ETagMiddleware)
     app.add_middleware(BodyLimitMiddleware, limit=app.state.settings.max_body_bytes)
     for router in ROUTERS:
-        app.include_router(router, prefix="/v1", dependencies=[Depends(require_key)])
+        guards = [Depends(require_key), Depends(given_once)]
+        app.include_router(router, prefix="/v1", dependencies=guards)
     for router in OPEN_ROUTERS:
         app.include_router(router)
     for router in (pages.router, run_pages.router, reference.router):
-        app.include_router(router, dependencies=[Depends(require_password)])
+        app.include_router(router, dependencies=[Depends(require_password), Depends(given_once)])
     app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
     _document_problems(app)
     return app

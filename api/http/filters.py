@@ -46,8 +46,14 @@ def _fields() -> dict[str, Any]:
             fields[f"min_{name}"] = (int | None, Field(None, description=f"Least {name}."))
             fields[f"max_{name}"] = (int | None, Field(None, description=f"Most {name}."))
     for name in MEASURES:
-        fields[f"min_{name}"] = (float | None, Field(None, description=f"Least {name}."))
-        fields[f"max_{name}"] = (float | None, Field(None, description=f"Most {name}."))
+        fields[f"min_{name}"] = (
+            float | None,
+            Field(None, allow_inf_nan=False, description=f"Least {name}."),
+        )
+        fields[f"max_{name}"] = (
+            float | None,
+            Field(None, allow_inf_nan=False, description=f"Most {name}."),
+        )
     return fields
 
 

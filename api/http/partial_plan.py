@@ -75,7 +75,10 @@ def columns(text: str, pointer: str) -> dict[str, Any]:
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():
             raise RequestError([Problem(pointer, f"got {text!r}", wanted)])
-        given[name.strip().replace("-", "_")] = _value(value.strip())
+        key = name.strip().replace("-", "_")
+        if key in given:
+            raise RequestError([Problem(pointer, f"{key} is given twice", "give it once")])
+        given[key] = _value(value.strip())
     return given
 
 

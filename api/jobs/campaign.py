@@ -11,6 +11,7 @@ from typing import Any
 from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.faults import unexpected
 from api.jobs.names import CAMPAIGN
 from api.jobs.pool import Abandoned, WorkerDied
 from api.jobs.services import services
@@ -57,14 +58,13 @@ def run_round(campaign_id: str) -> bool:
         return False
     except (WorkerDied, Refused) as error:
         detail = error.args[0]
-        said = detail if isinstance(detail, dict) else {"detail": detail}
+        said = detail if isinstance(detail, dict) else {"detail": unexpected(error)}
         table.fail(campaign_id, {"title": "The campaign failed"} | said)
     except SQLAlchemyError:
         raise
     except Exception as error:  # a fault here must not leave it running for ever
         log.exception("campaign %s failed", campaign_id)
-        detail = f"{type(error).__name__}: {error}"
-        table.fail(campaign_id, {"title": "The campaign failed", "detail": detail})
+        table.fail(campaign_id, {"title": "The campaign failed", "detail": unexpected(error)})
     return False
 
 
@@ -145,5 +145,5 @@ def _learned(record: CampaignRecord, results: dict[str, Any]) -> bool:
         store.campaigns.succeed(record.id)
         return False
     if not files and not any(t["outcome"] is None for t in state["trials"]):
-        raise Refused({"detail": "it proposes no trial, and none is pending"})
+        raise Refused({"detail": "no trial is left that could be run, and none is awaited"})
     return going

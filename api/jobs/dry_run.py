@@ -5,6 +5,7 @@ import logging
 from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.faults import unexpected
 from api.jobs.names import DRY_RUN
 from api.jobs.pool import ShuttingDown
 from api.jobs.services import services
@@ -56,8 +57,7 @@ def run_dry_run(dry_run_id: str) -> str:
             raise
         except Exception as error:  # a fault here must not leave it running for ever
             log.exception("dry run %s failed", dry_run_id)
-            detail = f"{type(error).__name__}: {error}"
-            table.fail(dry_run_id, {"title": "The dry run failed", "detail": detail})
+            table.fail(dry_run_id, {"title": "The dry run failed", "detail": unexpected(error)})
     ended = table.get(dry_run_id)
     return "gone" if ended is None else ended.status
 

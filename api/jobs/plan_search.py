@@ -7,6 +7,7 @@ from typing import Any
 from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.faults import unexpected
 from api.jobs.names import PLAN_SEARCH
 from api.jobs.pool import Abandoned, WorkerDied
 from api.jobs.services import services
@@ -48,8 +49,7 @@ def run_search(plan_id: str) -> str:
             raise
         except Exception as error:  # a fault here must not leave the request running for ever
             log.exception("search %s failed", plan_id)
-            detail = f"{type(error).__name__}: {error}"
-            store.fail(plan_id, {"title": "The search failed", "detail": detail})
+            store.fail(plan_id, {"title": "The search failed", "detail": unexpected(error)})
     return _status(plan_id)
 
 

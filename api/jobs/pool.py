@@ -64,7 +64,7 @@ class _Worker:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except OSError as error:
-            raise WorkerDied(f"the search process could not be reached: {error}") from error
+            raise WorkerDied(f"the computing process could not be reached: {error}") from error
         while True:
             try:
                 line = self.lines.get(timeout=POLL_SECONDS)
@@ -74,7 +74,7 @@ class _Worker:
                 continue
             if line is None:
                 code = self.process.wait()
-                raise WorkerDied(f"the search process ended with code {code} before its answer")
+                raise WorkerDied(f"the computing process ended with code {code} before its answer")
             message: Message = json.loads(line)
             yield message
             if message["kind"] in {"done", "refused", "error"}:

@@ -6,6 +6,7 @@ import time
 from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.faults import unexpected
 from api.jobs.names import TRIAL
 from api.jobs.pool import ShuttingDown
 from api.jobs.services import services
@@ -72,8 +73,7 @@ def run_trial(trial_id: str) -> str:
         if services().stopping.is_set():
             raise ShuttingDown from error
         log.exception("trial %s failed", trial_id)
-        detail = f"{type(error).__name__}: {error}"
-        table.fail(trial_id, {"title": "The trial could not be run", "detail": detail})
+        table.fail(trial_id, {"title": "The trial failed", "detail": unexpected(error)})
     ended = table.get(trial_id)
     return "gone" if ended is None else ended.status
 

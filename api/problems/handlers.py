@@ -7,13 +7,12 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from api.faults import invalid_fields, invalid_parameters
 from api.problems.model import MEDIA_TYPE, TITLES
-from api.problems.parameters import ParameterError
+from api.problems.parameters import ParameterError, query_model
 from planner.errors import RequestError
 from planner.request.pointers import problem_of
 
@@ -80,22 +79,10 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     return problem(request, error.status_code, detail, headers=headers)
 
 
-def _body_model(request: Request) -> type[BaseModel]:
-    """The model of the route's body, for hints about its fields."""
+def _body_model(request: Request) -> Any:
+    """The annotation of the route's body, for hints about its fields."""
     field = getattr(request.scope.get("route"), "body_field", None)
-    annotation = getattr(getattr(field, "field_info", None), "annotation", None)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return BaseModel
-
-
-def _query_model(request: Request) -> type[BaseModel]:
-    dependant = getattr(request.scope.get("route"), "dependant", None)
-    for field in getattr(dependant, "query_params", ()):
-        annotation = field.field_info.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            return annotation
-    return BaseModel
+    return getattr(getattr(field, "field_info", None), "annotation", None)
 
 
 def _entry(request: Request, error: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +93,7 @@ def _entry(request: Request, error: dict[str, Any]) -> dict[str, Any]:
             said = error.get("ctx", {}).get("error", error["msg"])
             return {"pointer": "", "detail": f"not JSON: {said}, at character {place}"}
         return invalid_fields([problem_of(error, _body_model(request))])[0]
-    found = problem_of({**error, "loc": error["loc"][1:]}, _query_model(request))
+    found = problem_of({**error, "loc": error["loc"][1:]}, query_model(request))
     return invalid_parameters([found])[0] | {"location": location}
 
 

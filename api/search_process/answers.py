@@ -8,7 +8,7 @@ from typing import Any
 
 from api.calibrated import calibrated
 from api.completion import with_own_plan
-from api.faults import invalid_fields
+from api.faults import invalid_fields, unexpected
 from api.search_process.campaigns import turn
 from planner.errors import RequestError
 from planner.request import PlanRequest
@@ -48,9 +48,11 @@ def _search(message: Message, out: "queue.Queue[Message | None]") -> None:
             }
         )
     except Exception as error:  # whatever goes wrong is told to whoever asked
-        log.exception("search failed")
-        detail = f"{type(error).__name__}: {error}"
-        out.put({"kind": "error", "error": {"title": "The search failed", "detail": detail}})
+        what = "campaign" if "campaign_id" in message else "search"
+        log.exception("%s failed", what)
+        out.put(
+            {"kind": "error", "error": {"title": f"The {what} failed", "detail": unexpected(error)}}
+        )
     finally:
         out.put(None)
 

@@ -27,6 +27,8 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     ones the last, which in a row of sizes is the largest.
     """
     names = sorted(known)
+    if not names:
+        return "leave it out"
     folded = {name.lower().replace("_", "-"): name for name in names}
     asked = given.lower().replace("_", "-")
     longer = [name for name in folded if name.startswith(asked)] if len(asked) > 2 else []
@@ -40,19 +42,19 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f"did you mean {folded[nearest]!r}?"
 
 
-def _models_of(annotation: Any) -> list[type[BaseModel]]:
+def models_of(annotation: Any) -> list[type[BaseModel]]:
     """The pydantic models inside an annotation such as `X | None` or `tuple[X, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for arg in get_args(annotation) for model in _models_of(arg)]
+    return [model for arg in get_args(annotation) for model in models_of(arg)]
 
 
-def _fields_at(root: type[BaseModel], loc: Sequence[object]) -> list[str]:
+def _fields_at(root: Any, loc: Sequence[object]) -> list[str]:
     """Names of the fields of the object that `loc` points to."""
-    models = [root]
+    models = models_of(root)
     for part in loc:
         below = [m.model_fields.get(str(part)) for m in models]
-        found = [m for field in below if field for m in _models_of(field.annotation)]
+        found = [m for field in below if field for m in models_of(field.annotation)]
         if found:
             models = found
     return sorted({name for m in models for name in m.model_fields})
@@ -64,8 +66,11 @@ def short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def problem_of(error: Mapping[str, Any], root: type[BaseModel]) -> Problem:
-    """One entry of `ValidationError.errors()` as a problem; a leading 'body' is dropped."""
+def problem_of(error: Mapping[str, Any], root: Any) -> Problem:
+    """One entry of `ValidationError.errors()` as a problem; a leading 'body' is dropped.
+
+    root: the model that was validated, or an annotation around it such as `Model | None`.
+    """
     loc = [p for i, p in enumerate(error["loc"]) if not (i == 0 and p == "body")]
     where = pointer(*loc)
     context = error.get("ctx") or {}
@@ -80,6 +85,6 @@ def problem_of(error: Mapping[str, Any], root: type[BaseModel]) -> Problem:
     return Problem(where, f"got {short(error.get('input'))}", message[:1].lower() + message[1:])
 
 
-def problems_of(errors: Iterable[Any], root: type[BaseModel]) -> list[Problem]:
+def problems_of(errors: Iterable[Any], root: Any) -> list[Problem]:
     """All entries of `ValidationError.errors()`."""
     return [problem_of(error, root) for error in errors]
