@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
+from cost_model.flops import step_flops
 from cost_model.specs import Lora
-from planner.candidate import GIB, Candidate, candidate
+from planner.candidate import GIB, SECONDS_PER_DAY, Candidate, candidate
 from planner.ranking import evaluate, rank
 from planner.request.request import Resolved
 from planner.search.result import Change
@@ -13,6 +14,8 @@ from planner.space.emptiness import has_plan
 
 MOST_NODES = 4096
 EVEN_ODDS = 0.5
+FINEST = 64
+"""The nodes that are missing are found to one part in so many."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +86,28 @@ def _with_nodes(resolved: Resolved, nodes: int) -> Resolved:
     return replace(resolved, cluster=cluster)
 
 
+def _hopeless_nodes(resolved: Resolved) -> int:
+    """Nodes that cannot meet the deadline even at the GPUs' full arithmetic rate; 0 without one."""
+    search, training, node = resolved.search, resolved.training, resolved.cluster.node
+    if search.deadline_days is None or training.tokens is None:
+        return 0
+    number: Literal["bf16", "fp16", "fp32", "tf32", "fp8"]
+    number = training.matmul_precision or training.precision
+    flops = step_flops(resolved.model, training) / training.seq_len * training.tokens
+    rate = node.gpu.peak_flops(number) * node.gpus_per_node
+    return int(flops / (rate * search.deadline_days * SECONDS_PER_DAY))
+
+
 def _more_nodes(resolved: Resolved) -> Change | None:
     """Doubles the nodes until a plan fits, then halves the interval."""
-    low, high = resolved.cluster.nodes, 2 * resolved.cluster.nodes
+    low = max(resolved.cluster.nodes, _hopeless_nodes(resolved))
+    high = 2 * low
     best = None
     while high <= MOST_NODES and (best := _best(_with_nodes(resolved, high))) is None:
         low, high = high, 2 * high
     if best is None:
         return None
-    while high - low > 1:
+    while high - low > max(1, high // FINEST):
         middle = (low + high) // 2
         found = _best(_with_nodes(resolved, middle))
         if found is None:

@@ -137,7 +137,8 @@ def _too_late(resolved: Resolved) -> NothingFits | None:
     if not quickest or quickest[0].run is None:
         return None
     late = quickest[0].run.days - deadline
-    why = f"The quickest plan needs {quickest[0].run.days:.3g} days, {late:.3g} over the deadline."
+    needed, over = (f"{d:,.0f}" if d >= 100 else f"{d:.3g}" for d in (late + deadline, late))
+    why = f"The quickest plan needs {needed} days, {over} over the deadline of {deadline:g}."
     return NothingFits(quickest, 0.0, late, why, changes(resolved))
 
 

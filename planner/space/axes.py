@@ -1,5 +1,6 @@
 """The values each column may take, by software: what the space is the product of."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,9 @@ AXES = (*STRUCTURE, *STATES, *ACTIVATIONS)
 DERIVED = ("nodes", "grad_accum", "first_stage_layers", "last_stage_layers")
 """nodes follows from the world size, grad_accum from the batch triple, layers from the split."""
 
+SMALL_PP = 16
+"""Up to here every number of pipeline stages is tried: a head can make any of them the best."""
+
 STAGE_LAYERS = ("first_stage_layers", "last_stage_layers")
 
 CAPACITIES = (1.0, 1.25, 1.5, 2.0)
@@ -84,6 +88,30 @@ def _gcd(sizes: tuple[int, ...]) -> int:
     return int(np.gcd.reduce([*sizes, 0])) or 1
 
 
+def stage_counts(layers: int, per_node: int, pinned: int | None, nodes: int) -> list[int]:
+    """Pipeline stages worth having on up to `nodes` nodes of `per_node` GPUs.
+
+    All up to SMALL_PP, the powers of two, and every count whose longest stage has fewer layers than
+    that of any smaller count: the others have no faster stage, and more of them. So a larger
+    cluster offers whatever a smaller one does. Where the nodes are pinned their GPUs must come out
+    exactly, and the divisors of their number join.
+    """
+    longest = -(-layers // np.arange(1, layers + 1))
+    counts = {i + 1 for i in np.flatnonzero(np.diff(longest, prepend=layers + 1)).tolist()}
+    counts |= {*range(1, SMALL_PP + 1), *(2**k for k in range(layers.bit_length()))}
+    if pinned is not None:
+        counts |= {*divisors(pinned * per_node, layers)}
+    gpus = (nodes if pinned is None else pinned) * per_node
+    return sorted(pp for pp in counts if pp <= layers and math.lcm(pp, per_node) <= gpus)
+
+
+def _pinned_nodes(world: World, search: SearchOptions) -> int | None:
+    """The number of nodes that a plan must use, where the request leaves no choice."""
+    if "nodes" in search.fixed:
+        return int(search.fixed["nodes"])
+    return None if search.allow.fewer_nodes else world.cluster.nodes
+
+
 def _structure(world: World, search: SearchOptions, software: Software) -> dict[str, list[int]]:
     allow, gpus = search.allow, world.cluster.gpus
     per_node, layers = world.cluster.node.gpus_per_node, world.model.layers
@@ -91,7 +119,7 @@ def _structure(world: World, search: SearchOptions, software: Software) -> dict[
     pipelines = megatron or software == Software.DEEPSPEED_PIPELINE
     tp_max = gpus if allow.tp_across_nodes else per_node
     tp_from = gpus if allow.tp_across_nodes else per_node
-    stages = sorted({*divisors(layers, gpus), *divisors(gpus, min(layers, gpus))})
+    stages = stage_counts(layers, per_node, _pinned_nodes(world, search), world.cluster.nodes)
     interleaves = software == Software.MEGATRON and allow.vpp and layers > 1
     moe = world.model.is_moe and allow.ep
     context = software in {Software.MEGATRON, Software.FSDP} and allow.cp
