@@ -18,6 +18,7 @@ from planner.search.changes import changes
 from planner.search.grouped import search_groups
 from planner.search.longest import at_length, longest_sequence
 from planner.search.result import Certificate, NothingFits, SearchResult
+from planner.search.simplest import simpler
 
 NEAREST = 5
 
@@ -64,7 +65,7 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
         nothing_fits=None if candidates else _nothing_fits(resolved),
         baseline=every[count] if len(every) > count else None,
         around=None if options.around is None else around(resolved, options.around),
-        notes=_notes(resolved),
+        notes=_notes(resolved, candidates),
         what_if=what_if(resolved, candidates[0]) if candidates and options.what_if else (),
     )
 
@@ -79,11 +80,13 @@ DROPPED = (
 )
 
 
-def _notes(resolved: Resolved) -> tuple[str, ...]:
+def _notes(resolved: Resolved, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
+    plain = simpler(candidates) if resolved.search.objective == "throughput" else None
+    notes = () if plain is None else (plain,)
     if not resolved.model.is_moe:
-        return ()
+        return notes
     free = resolved.search.allow.token_dropping or "capacity_factor" in resolved.search.fixed
-    return (ROUTER,) if free else (ROUTER, DROPPED)
+    return (*notes, ROUTER) if free else (*notes, ROUTER, DROPPED)
 
 
 def _candidates(world: World, table: PlanTable) -> tuple[Candidate, ...]:
