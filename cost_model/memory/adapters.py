@@ -57,8 +57,9 @@ def adapter_inputs(layer: Layer, hidden: int, training: TrainingSpec) -> float:
     return float(width)
 
 
-def dequantized_bytes(model: ModelSpec, tp: Floats) -> Floats:
-    """The widest matrix in 16 bits: a 4-bit one is expanded for each product (arXiv 2305.14314)."""
+def widest_matrix_bytes(model: ModelSpec, tp: Floats) -> Floats:
+    """A layer's widest matrix in 16 bits, as a 4-bit one is expanded for each product (arXiv
+    2305.14314)."""
     widest = 0
     for layer in model.kinds:
         for attention in (layer.attention, layer.cross_attention):

@@ -31,6 +31,8 @@ class Buffers:
     """Only in the backward pass."""
     at_loss: Floats | None
     """Still there from an earlier micro-batch when the loss is computed."""
+    reducing: Floats | None
+    """Two buckets where a pipeline reduces whole gradients just before the step; else 0."""
     spare: Floats | None
     """For each element of the largest parameter: a gradient on its way to the host and back."""
     reaching: Floats | None
@@ -112,6 +114,9 @@ def buffers(
         permanent=permanent,
         backward=backward,
         at_loss=_some(np.where(kept, backward, 0.0)),
+        reducing=_some(
+            np.where(engine.partitioned & is_pipelined(table) & ~engine.frees, 2.0 * bucket, 0.0)
+        ),
         spare=_some(np.where(spare, float(element), 0.0)),
         reaching=_some(np.where(reaching, float(element), 0.0)),
         sent=_some(sent),

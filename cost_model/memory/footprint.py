@@ -130,6 +130,11 @@ def footprint(
     if buffers.sent is not None:
         most = np.minimum(plans.sharding(buffers.sent_elements), plans.quantity("params"))
         moments[3]["buckets"] += Sum(plans=plans.sharding(buffers.sent) * most)
+    if buffers.reducing is not None:
+        whole = gradients + states("gradients_growing")
+        moments[4]["buckets"] = _reducing(
+            plans, buffers.reducing, whole, states("gradients_at_step"), at_step + step
+        )
     if buffers.at_loss is not None:
         moments[1]["buckets"] = Sum(sharding=buffers.at_loss)
     if gathered is not None:
@@ -150,6 +155,20 @@ def footprint(
         held=gradients + between,
         cached=cached if gathered is None else cached + gathered[1],
     )
+
+
+def _reducing(plans: Plans, buckets: Floats, whole: Sum, part: Sum, later: Sum) -> Sum:
+    """What the reduction of whole gradients at the end of a pipeline's batch takes beyond the step.
+
+    DeepSpeed's pipeline engine makes a bucket more, beside that of the backward passes
+    (stage_1_and_2.py reduce_gradients), when every gradient is there. This rank's part is made when
+    the first bucket is full, and what is in the bucket gone; or an embedding is larger than one.
+    """
+    two = plans.sharding(buckets)
+    mine, matrix = plans.bytes(part), 2.0 * plans.quantity("matrix")
+    beyond = np.where(matrix > two / 2, mine, np.maximum(mine - two / 2, 0.0))
+    reduction = (plans.bytes(whole) + two + beyond) * (two > 0)
+    return Sum(plans=np.maximum(reduction - plans.bytes(later), 0.0))
 
 
 def _init(

@@ -8,8 +8,8 @@ from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.activations import LayerBytes, layer_bytes, layer_input_bytes, shards
 from cost_model.memory.adapters import (
     adapter_params,
-    dequantized_bytes,
     frozen_weight_bytes,
+    widest_matrix_bytes,
 )
 from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages, layers_in_flight
@@ -140,7 +140,12 @@ def plan_work(
     if model.is_moe and training.lora is None:
         experts = element * stacked_expert_gradients(coefficients, model, table)
     if training.lora is not None and training.lora.quantized_base:
-        layer_gradient = layer_gradient + dequantized_bytes(model, on.tp)
+        layer_gradient = layer_gradient + widest_matrix_bytes(model, on.tp)
+    # added up in the pipeline, each is gone when it is added
+    added = is_pipelined(table)
+    if added.any():
+        one = widest_matrix_bytes(model, on.tp) * (element / 2)
+        layer_gradient = np.where(added, np.minimum(layer_gradient, one), layer_gradient)
     head_matrix = model.head_matmul_params / np.where(sharded, on.tp, 1.0)
     head_input = element if training.lora is None else 0  # a frozen matrix keeps no input
     yes, no = np.ones(len(table), np.bool_), np.zeros(len(table), np.bool_)

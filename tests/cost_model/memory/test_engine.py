@@ -19,7 +19,8 @@ def test_the_peak_is_the_engines_within_three_per_cent(run: Run) -> None:
 
 @pytest.mark.parametrize("run", RUNS, ids=LABELS)
 def test_what_stays_between_steps_is_the_engines(run: Run) -> None:
-    assert run.predicted()["steady"] == pytest.approx(run.steady, rel=0.02)
+    """But for what a pipeline's stages last sent each other (tens of MiB)."""
+    assert run.predicted()["steady"] == pytest.approx(run.steady, rel=0.02, abs=0.05)
 
 
 @pytest.mark.parametrize("run", [r for r in RUNS if r.init > 0], ids=lambda r: r.label)
@@ -29,10 +30,12 @@ def test_what_the_start_takes_is_the_engines(run: Run) -> None:
 
 @pytest.mark.parametrize("run", RUNS, ids=LABELS)
 def test_no_phase_is_far_from_the_engines(run: Run) -> None:
-    """With accumulation the engine's step includes what its earlier micro-batches leave."""
+    """With accumulation the engine's step includes what its earlier micro-batches leave, unless a
+    pipeline reduces all at the end."""
     said = run.predicted()
     assert said["forward_backward"] == pytest.approx(run.forward_backward, rel=0.06)
-    if run.plan.get("grad_accum", 1) == 1 and not run.training.get("fp32_grad_accum"):
+    reduces = run.plan.get("pp", 1) > 1 or run.plan.get("grad_accum", 1) == 1
+    if reduces and not run.training.get("fp32_grad_accum"):
         assert said["step"] == pytest.approx(run.step, rel=0.03)
 
 
