@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sa
-from dbos import DBOS
+from dbos import DBOSClient
 
 from api.store.columns import epoch_now
 from api.store.tables import WorkerRow
@@ -56,12 +56,15 @@ class Lease(threading.Thread):
         executor: str,
         ttl_seconds: float,
         housekeeping: Callable[[], None],
+        client: DBOSClient | None = None,
     ) -> None:
         super().__init__(daemon=True, name="lease")
         self.engine = engine
         self.executor = executor
         self.ttl_seconds = ttl_seconds
         self.housekeeping = housekeeping
+        self.client = client
+        """Talks to the job engine; without one nothing is taken over."""
         self.machine = machine()
         self._ended = threading.Event()
 
@@ -108,14 +111,16 @@ class Lease(threading.Thread):
         take-over instead of losing it. Jobs go back to their own queue, so that its limits hold.
         """
         resumed = 0
+        if self.client is None:
+            return resumed
         for dead in self.silent():
-            left = DBOS.list_workflows(
+            left = self.client.list_workflows(
                 status="PENDING", executor_id=dead, load_input=False, load_output=False
             )
             by_queue = sorted(left, key=lambda w: w.queue_name or "")
             for queue_name, group in itertools.groupby(by_queue, key=lambda w: w.queue_name):
                 ids = [w.workflow_id for w in group]
-                DBOS.resume_workflows(ids, queue_name=queue_name)
+                self.client.resume_workflows(ids, queue_name=queue_name)
                 resumed += len(ids)
             with self.engine.begin() as connection:
                 connection.execute(

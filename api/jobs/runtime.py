@@ -88,15 +88,18 @@ class Jobs:
             "notification_listener_polling_interval_sec": 0.5,
         }
         DBOS(config=config)
-        self.lease.beat()
-        DBOS.launch()
-        self._register_queues()
-        self._client = DBOSClient(
+        DBOS.migrate(self.settings.url)
+        self._client = self.lease.client = DBOSClient(
             system_database_engine=self.store.engine,
             serializer=DBOSPortableJSONSerializer(),
             application_name=APPLICATION,
         )
+        self.lease.beat()
+        # Before any queue is served: a trial that still runs must get the slot that it fills, and
+        # among what waits the jobs of the dead are the oldest.
         self.lease.take_over()
+        DBOS.launch()
+        self._register_queues()
         self.housekeeping()
         self.lease.start()
         threading.Thread(target=self._warm, daemon=True, name="warm").start()
