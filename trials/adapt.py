@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from cost_model.plans import Plan, Software
+from cost_model.plans import Offload, Plan, Software
 
 ROW = (r".*\.o_proj\.weight$", r".*\.down_proj\.weight$")
 COLUMN = (
@@ -32,8 +32,15 @@ def adapted(config: dict[str, Any], plan: Plan, *, cpu: bool) -> tuple[dict[str,
         }
         notes.append("tensor_parallel.partition_config names this model's matrices")
     optimizer = made.get("optimizer")
-    if cpu and optimizer and optimizer["type"].lower() in ("adam", "adamw"):
-        # The compiled Adam would be built on first use, for a minute.
+    partly = plan.offload_optimizer is Offload.CPU and plan.offload_ratio < 1
+    if cpu and not partly and optimizer and optimizer["type"].lower() in ("adam", "adamw"):
+        # The compiled Adam would be built on first use, for a minute. Where only a part of the
+        # states is offloaded the engine takes no other (runtime/zero/stage3.py:316).
         optimizer.setdefault("params", {})["torch_adam"] = True
         notes.append("optimizer.params.torch_adam: PyTorch's Adam on a CPU")
+    if not optimizer and cpu and plan.offload_optimizer is not Offload.NONE:
+        # Megatron brings DeepSpeed's compiled Adam (--cpu-optimizer); the trial brings PyTorch's,
+        # which the engine takes only when told so (runtime/engine.py:2344).
+        made["zero_force_ds_cpu_optimizer"] = False
+        notes.append("zero_force_ds_cpu_optimizer: PyTorch's Adam on offloaded states")
     return made, notes

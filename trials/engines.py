@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from cost_model.plans import Software
+from cost_model.plans import Offload, Plan, Software
 from trials.adapt import adapted
 from trials.model.build import Build, build_model, own_tensor_parallel
 from trials.model.init import fill
@@ -122,7 +122,7 @@ def build_trainer(
     if (plan.software is not Software.DEEPSPEED and plan.pp > 1) or (
         plan.software is Software.DEEPSPEED_PIPELINE
     ):
-        return _pipeline(trial, mesh, config, notes)
+        return _pipeline(trial, mesh, config, notes, device)
     return _plain(trial, mesh, config, notes, device)
 
 
@@ -168,9 +168,7 @@ def _plain(
         with default_dtype(DTYPES[trial.training.precision]):
             module = build_model(build, seed=trial.seed)
     parameters = [p for p in module.parameters() if p.requires_grad]
-    optimizer = None
-    if "optimizer" not in config:
-        optimizer = torch.optim.AdamW(moe_groups(parameters), lr=1e-4)
+    optimizer = _optimizer(config, moe_groups(parameters), plan, device)
     engine, *_ = deepspeed.initialize(
         model=module,
         model_parameters=moe_groups(parameters),
@@ -200,6 +198,20 @@ def _users(name: str, trial: TrialFile, config: dict[str, Any], notes: list[str]
         module, told = build_user_model(name, trial.model, trial.training, trial.plan, trial.seed)
     notes += told
     return module
+
+
+def _optimizer(
+    config: dict[str, Any], parameters: Any, plan: Plan, device: torch.device
+) -> torch.optim.Optimizer | None:
+    """The optimizer that a config without one is used with: Megatron's, PyTorch's on a CPU."""
+    if "optimizer" in config:
+        return None
+    if plan.offload_optimizer is not Offload.NONE and device.type != "cpu":
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+        made: torch.optim.Optimizer = DeepSpeedCPUAdam(parameters, lr=1e-4)
+        return made
+    return torch.optim.AdamW(parameters, lr=1e-4)
 
 
 def without_tensor_axis(mesh: Mesh) -> Mesh:
@@ -236,7 +248,7 @@ def _partitioned(
 
 
 def _pipeline(
-    trial: TrialFile, mesh: Mesh, config: dict[str, Any], notes: list[str]
+    trial: TrialFile, mesh: Mesh, config: dict[str, Any], notes: list[str], device: torch.device
 ) -> PipelineTrainer:
     import deepspeed
     from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
@@ -249,9 +261,7 @@ def _pipeline(
     with default_dtype(DTYPES[trial.training.precision]):
         module = pipeline_module(build, topology, seed=trial.seed)
     parameters = [p for p in module.parameters() if p.requires_grad]
-    optimizer = None
-    if "optimizer" not in config:
-        optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+    optimizer = _optimizer(config, moe_groups(parameters), plan, device)
     engine, *_ = deepspeed.initialize(
         model=module,
         model_parameters=moe_groups(parameters),

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.trials.conftest import finish, make_trial
 from tests.trials.models import decoder
+from trials.executors.local import LocalExecutor
 from trials.result import TrialResult
 
 Train = Callable[..., TrialResult]
@@ -55,6 +57,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pp-dp": {"pp": 2, "dp": 2, "software": PIPE, "zero_stage": 1},
     "pp-megatron": {"pp": 2, "software": MEGATRON, "zero_stage": 1},
     "pp-offload": {"pp": 2, "software": PIPE, "zero_stage": 1, "offload_optimizer": "cpu"},
+    "pp-offload-megatron": {
+        **{"pp": 2, "software": MEGATRON, "zero_stage": 1, "offload_optimizer": "cpu"},
+    },
+    "offload-megatron": {
+        **{"dp": 2, "software": MEGATRON, "zero_stage": 2, "offload_optimizer": "cpu"},
+    },
     "pp-zero-0": {"pp": 2, "dp": 2, "software": PIPE},
     "pp-tp-sequence": {
         **{"pp": 2, "tp": 2, "software": MEGATRON, "zero_stage": 1},
@@ -89,6 +97,21 @@ def test_a_layout_gives_the_losses_of_one_rank(
     assert result.findings == ()
     assert result.losses == pytest.approx(wanted, rel=1e-4)
     assert wanted[-1] < wanted[0]
+
+
+@pytest.mark.slow
+def test_a_part_of_the_optimizer_on_the_host_gives_the_losses_of_one_rank(
+    local: LocalExecutor, train: Train, reference: dict[str, list[float]]
+) -> None:
+    model = decoder()
+    wanted = expect(train, reference, "dense", model)
+    # The first such trial on a machine builds DeepSpeed's Adam, for a minute or two.
+    plan: dict[str, Any] = {"zero_stage": 3, "offload_optimizer": "cpu", "offload_ratio": 0.2}
+    trial = make_trial("partial-offload", model, trial={"timeout_s": 500}, dp=2, **plan)
+    local.submit(trial)
+    result = finish(local, trial.trial_id, 520)
+    assert result.outcome.kind == "ok", result.outcome.message
+    assert result.losses == pytest.approx(wanted, rel=1e-4)
 
 
 @pytest.mark.slow
