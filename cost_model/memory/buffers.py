@@ -9,17 +9,11 @@ from cost_model.memory.adapters import frozen_weight_bytes
 from cost_model.memory.engines import Engines, is_pipelined
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
+from cost_model.memory.sub_groups import EXPERT_GROUP, SUB_GROUP
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.update import update_bytes
 from cost_model.plans import Floats, Offload, PlanTable, Software
 from cost_model.specs import TrainingSpec
-
-SUB_GROUP = 1_000_000_000
-"""Parameters of one rank that ZeRO-3 updates at a time (DeepSpeed's sub_group_size)."""
-
-EXPERT_GROUP = 178_956_971
-"""Expert parameters that ZeRO 1 and 2 update at a time (max_group_size of
-split_params_into_different_moe_groups_for_optimizer)."""
 
 
 @dataclass(frozen=True)

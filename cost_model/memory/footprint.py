@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.memory.buffers import SUB_GROUP, Buffers, gathered_weights
+from cost_model.memory.buffers import Buffers, gathered_weights
 from cost_model.memory.states import Rates
+from cost_model.memory.sub_groups import SUB_GROUP
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.work import StageWork
 from cost_model.plans import Floats

@@ -72,7 +72,8 @@ def gradients(
         )
     away = (table.offload_optimizer != Offload.NONE) & (engine.partitioned | engine.gathered)
     # what a reduced bucket holds of this rank's part leaves for the host at once
-    left = np.where(engine.gathered, 1 - table.offload_ratio, 0.0)
+    # and what stays of ZeRO-3's has fp32 for good (stage3.py subgroup_gradient_buffer)
+    left = np.where(engine.gathered, (1 - table.offload_ratio) * np.maximum(4 / grad, 1.0), 0.0)
     left = np.where(away, left, 1.0)
     whole = engine.partitioned & ~engine.frees
     return Gradients(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.calibration.memory import GIB, MemoryCoefficients
-from cost_model.memory.buffers import SUB_GROUP
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.states import optimizer_bytes
+from cost_model.memory.sub_groups import SUB_GROUP
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
 from cost_model.specs import ModelSpec, TrainingSpec
 

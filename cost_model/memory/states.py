@@ -14,6 +14,7 @@ from cost_model.memory.engines import Engines
 from cost_model.memory.gradients import gradients
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
+from cost_model.memory.sub_groups import RATIO_GROUPS
 from cost_model.memory.update import update_bytes
 from cost_model.plans import Floats, Offload, PlanTable
 from cost_model.specs import TrainingSpec
@@ -116,6 +117,9 @@ def state_rates(
     quantized = training.lora is not None and training.lora.quantized_base
     frozen = element * np.where(quantized & ~casts, 1.0, weight_share)
     step = update_bytes(coefficients, training, software, engine, grad) * optimizer_share
+    # a sub-group at a time, by torch's AdamW and its two temporaries (stage3.py backup_optimizer)
+    few = engine.gathered & (off_optimizer > 0) & (on_gpu > 0)
+    step = np.where(few, 8.0 * optimizer_share / RATIO_GROUPS, step * on_gpu)
     copies = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
     return Rates(
         weights=np.where(off_param, 0.0, weights),
@@ -125,7 +129,7 @@ def state_rates(
         gradients_growing=held.growing,
         gradients_at_step=held.at_step,
         gradients_kept=held.kept,
-        step=step * on_gpu,
+        step=step,
         init=_made_at_init(engine, master, optimizer, grad, element, optimizer_share, on_gpu),
         flattened=np.where((copies & (zero < 3)) | engine.flat | engine.whole, weights, 0.0),
         flattened_with_room=np.where(engine.partitioned, weights, 0.0),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cost_model.memory.sub_groups import RATIO_GROUPS
 from cost_model.plans import Offload, Plan, Software
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 
@@ -173,6 +174,8 @@ def _stage_3(model: ModelSpec, plan: Plan) -> dict[str, Any]:
         "stage3_max_reuse_distance": plan.max_live_params,
         "stage3_gather_16bit_weights_on_model_save": True,
     }
+    if plan.offload_optimizer == Offload.CPU and plan.offload_ratio < 1:
+        zero["sub_group_size"] = _divisible_sub_group(model, plan)
     if plan.hpz > 1:
         zero["zero_hpz_partition_size"] = plan.hpz
     if plan.quantized_weights:
@@ -207,6 +210,12 @@ def _offload_param(model: ModelSpec, plan: Plan) -> dict[str, Any]:
             "buffer_size": _swap_buffer_elements(model, plan),
         }
     return block
+
+
+def _divisible_sub_group(model: ModelSpec, plan: Plan) -> int:
+    """Elements of a sub-group, so that a ratio splits the optimizer to a few per cent."""
+    share = model.params // (plan.tp * plan.dp * plan.sp * plan.cp)
+    return max(1, share // RATIO_GROUPS)
 
 
 def _swap_buffer_elements(model: ModelSpec, plan: Plan) -> int:

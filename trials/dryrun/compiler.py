@@ -24,6 +24,10 @@ class NoCompiler(ModuleType):
         """Leaves the function as it is."""
         return function or (lambda f: f)
 
+    @staticmethod
+    def graph_break(*_: Any, **__: Any) -> None:
+        """There is no graph (torch's optimizers ask for it at every step)."""
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

@@ -20,7 +20,7 @@ def test_the_peak_is_the_engines_within_three_per_cent(run: Run) -> None:
 @pytest.mark.parametrize("run", RUNS, ids=LABELS)
 def test_what_stays_between_steps_is_the_engines(run: Run) -> None:
     """But for what a pipeline's stages last sent each other (tens of MiB)."""
-    assert run.predicted()["steady"] == pytest.approx(run.steady, rel=0.02, abs=0.05)
+    assert run.predicted()["steady"] == pytest.approx(run.steady, rel=0.025, abs=0.05)
 
 
 @pytest.mark.parametrize("run", [r for r in RUNS if r.init > 0], ids=lambda r: r.label)

@@ -152,3 +152,13 @@ def test_swap_buffers_hold_the_largest_partition_and_little_more() -> None:
     size = zero["offload_param"]["buffer_size"]
     ranks = int(PlanTable.from_plans([plan]).zero_group[0])
     assert 32000 * 4096 / ranks <= size <= 2 * 32000 * 4096 / ranks + 2**20
+
+
+def test_a_ratio_finds_enough_sub_groups_to_split() -> None:
+    """The engine keeps int((1 - ratio) x sub-groups) on the GPU: of one group nothing."""
+    resolved, plans = _candidates("partial offload")
+    plan = next(p for p in plans if p.offload_ratio == 0.5)
+    zero = _config(resolved, plan)["zero_optimization"]
+    share = resolved.model.params / int(PlanTable.from_plans([plan]).zero_group[0])
+    groups = share // zero["sub_group_size"]
+    assert int((1 - zero["offload_optimizer"]["ratio"]) * groups) >= 16
