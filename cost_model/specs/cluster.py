@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cost_model.specs.frozen import Frozen
+from cost_model.specs.frozen import LEAST, MOST, MOST_COUNT, Frozen
 
 Architecture = Literal[
     "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cpu"
@@ -18,19 +18,19 @@ class Gpu(Frozen):
     architecture: Architecture | None = None
     """Generation, for the coefficients of a GPU that was never measured; None infers it from
     which matrix formats the data sheet lists."""
-    memory_gib: float = Field(gt=0)
+    memory_gib: float = Field(ge=LEAST, le=MOST)
     """What the driver reports as total: less than the printed size (A100-80GB: 79.15)."""
-    bf16_tflops: float | None
+    bf16_tflops: float | None = Field(ge=LEAST, le=MOST)
     """Dense tensor-core peak; None where the GPU has no bf16 matrix unit (V100, T4)."""
-    fp16_tflops: float = Field(gt=0)
-    fp32_tflops: float = Field(gt=0)
+    fp16_tflops: float = Field(ge=LEAST, le=MOST)
+    fp32_tflops: float = Field(ge=LEAST, le=MOST)
     """Peak of an fp32 GEMM without TF32."""
-    tf32_tflops: float | None = None
-    fp8_tflops: float | None = None
-    memory_bandwidth_gb_per_s: float = Field(gt=0)
-    sms: int = Field(ge=1)
+    tf32_tflops: float | None = Field(default=None, ge=LEAST, le=MOST)
+    fp8_tflops: float | None = Field(default=None, ge=LEAST, le=MOST)
+    memory_bandwidth_gb_per_s: float = Field(ge=LEAST, le=MOST)
+    sms: int = Field(ge=1, le=MOST_COUNT)
     """Streaming multiprocessors: how many tiles run in one wave."""
-    usd_per_hour: float | None = None
+    usd_per_hour: float | None = Field(default=None, ge=LEAST, le=MOST)
     source: str = ""
 
     def peak_flops(self, precision: Literal["bf16", "fp16", "fp32", "tf32", "fp8"]) -> float:
@@ -66,10 +66,10 @@ class Link(Frozen):
     """The link between the GPUs of one node, per GPU and direction."""
 
     kind: Literal["nvswitch", "nvlink", "pcie", "none", "memory"]
-    bandwidth_gb_per_s: float = Field(gt=0)
+    bandwidth_gb_per_s: float = Field(ge=LEAST, le=MOST)
     """Data-sheet rate per GPU and direction (NVLink 3 on A100: 300)."""
-    latency_us: float = Field(ge=0)
-    nvlink_group: int | None = None
+    latency_us: float = Field(ge=0, le=MOST)
+    nvlink_group: int | None = Field(default=None, ge=1, le=MOST_COUNT)
     """GPUs joined by NVLink bridges where that is fewer than the node has; the rest is PCIe."""
 
 
@@ -77,10 +77,10 @@ class Network(Frozen):
     """The network between nodes."""
 
     kind: Literal["infiniband", "roce", "ethernet", "efa", "omnipath", "none"]
-    gbps_per_port: float = Field(gt=0)
+    gbps_per_port: float = Field(ge=LEAST, le=MOST)
     """Gbit/s of one port, one direction."""
-    ports_per_node: int = Field(ge=1)
-    latency_us: float = Field(ge=0)
+    ports_per_node: int = Field(ge=1, le=MOST_COUNT)
+    latency_us: float = Field(ge=0, le=MOST)
 
     @property
     def node_bytes_per_s(self) -> float:
@@ -91,24 +91,24 @@ class Network(Frozen):
 class Nvme(Frozen):
     """Local flash of one node, all drives together."""
 
-    capacity_gib: float = Field(gt=0)
-    read_gb_per_s: float = Field(gt=0)
-    write_gb_per_s: float = Field(gt=0)
+    capacity_gib: float = Field(ge=LEAST, le=MOST)
+    read_gb_per_s: float = Field(ge=LEAST, le=MOST)
+    write_gb_per_s: float = Field(ge=LEAST, le=MOST)
 
 
 class Node(Frozen):
     """One machine."""
 
     gpu: Gpu
-    gpus_per_node: int = Field(ge=1)
+    gpus_per_node: int = Field(ge=1, le=MOST_COUNT)
     link: Link
-    pcie_gb_per_s: float = Field(gt=0)
+    pcie_gb_per_s: float = Field(ge=LEAST, le=MOST)
     """Host to device, per GPU and direction."""
-    host_ram_gib: float = Field(gt=0)
-    cpu_cores: int = Field(ge=1)
+    host_ram_gib: float = Field(ge=LEAST, le=MOST)
+    cpu_cores: int = Field(ge=1, le=MOST_COUNT)
     """Physical cores of all sockets."""
-    sockets: int = Field(ge=1)
-    host_gb_per_s_per_socket: float = Field(gt=0)
+    sockets: int = Field(ge=1, le=MOST_COUNT)
+    host_gb_per_s_per_socket: float = Field(ge=LEAST, le=MOST)
     """Memory bandwidth of one socket: channels x 25.6 GB/s for DDR4-3200."""
     nvme: Nvme | None = None
 
@@ -118,9 +118,9 @@ class ClusterSpec(Frozen):
 
     name: str
     node: Node
-    nodes: int = Field(ge=1)
+    nodes: int = Field(ge=1, le=MOST_COUNT)
     network: Network
-    usd_per_gpu_hour: float | None = None
+    usd_per_gpu_hour: float | None = Field(default=None, ge=LEAST, le=MOST)
 
     @property
     def gpus(self) -> int:

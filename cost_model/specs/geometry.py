@@ -13,8 +13,11 @@ from cost_model.specs.architectures.weights import (
     moe_weights,
     vector,
 )
-from cost_model.specs.frozen import Frozen
+from cost_model.specs.frozen import MOST_COUNT, Frozen
 from cost_model.specs.model import Attention, Layer, Mlp, ModelSpec, Moe
+
+MOST_WIDTH = 2**28
+"""Largest width of a matrix."""
 
 
 def _names(name: str, *others: str) -> AliasChoices:
@@ -41,29 +44,32 @@ class ModelGeometry(Frozen):
     )
     """Layers of the decoder, or of the encoder where that is all there is."""
     head_dim: int | None = Field(
-        default=None, ge=1, validation_alias=_names("head_dim", "kv_channels")
+        default=None, ge=1, le=2**24, validation_alias=_names("head_dim", "kv_channels")
     )
     """Width of a head; hidden / heads where not given."""
     heads: int = Field(
-        ge=1, validation_alias=_names("heads", "num_heads", "num_attention_heads", "n_head")
+        ge=1,
+        le=MOST_COUNT,
+        validation_alias=_names("heads", "num_heads", "num_attention_heads", "n_head"),
     )
     kv_heads: int | None = Field(
         default=None,
         ge=1,
+        le=MOST_COUNT,
         validation_alias=_names("kv_heads", "num_key_value_heads", "num_query_groups"),
     )
     """Key and value heads; all heads where not given."""
     intermediate: int | None = Field(
         default=None,
         ge=1,
-        le=2**28,
+        le=MOST_WIDTH,
         validation_alias=_names(
             "intermediate", "intermediate_size", "ffn_hidden_size", "ffn", "d_ff", "n_inner"
         ),
     )
     """Width of the MLP (of one of its two up matrices where gated)."""
     vocab: int = Field(
-        default=32_000, ge=1, le=2**28, validation_alias=_names("vocab", "vocab_size")
+        default=32_000, ge=1, le=MOST_WIDTH, validation_alias=_names("vocab", "vocab_size")
     )
     max_seq_len: int | None = Field(
         default=None,
@@ -91,28 +97,32 @@ class ModelGeometry(Frozen):
         default=False, validation_alias=_names("parallel_residual", "use_parallel_residual")
     )
     window: int | None = Field(
-        default=None, ge=1, validation_alias=_names("window", "sliding_window")
+        default=None, ge=1, le=2**32, validation_alias=_names("window", "sliding_window")
     )
     experts: int | None = Field(
         default=None,
         ge=1,
+        le=MOST_COUNT,
         validation_alias=_names("experts", "num_experts", "num_local_experts", "n_routed_experts"),
     )
     top_k: int | None = Field(
         default=None,
         ge=1,
+        le=MOST_COUNT,
         validation_alias=_names("top_k", "num_experts_per_tok", "moe_router_topk"),
     )
     """Experts that a token passes; 2 where not given."""
     moe_intermediate: int | None = Field(
         default=None,
         ge=1,
+        le=MOST_WIDTH,
         validation_alias=_names("moe_intermediate", "moe_intermediate_size", "moe_ffn_hidden_size"),
     )
     """Width of one expert; `intermediate` where not given."""
     shared_intermediate: int = Field(
         default=0,
         ge=0,
+        le=MOST_WIDTH,
         validation_alias=_names(
             "shared_intermediate",
             "shared_expert_intermediate_size",
@@ -121,11 +131,17 @@ class ModelGeometry(Frozen):
     )
     """Width of all shared experts together."""
     moe_every: int = Field(
-        default=1, ge=1, validation_alias=_names("moe_every", "moe_layer_freq", "expert_interval")
+        default=1,
+        ge=1,
+        le=10_000,
+        validation_alias=_names("moe_every", "moe_layer_freq", "expert_interval"),
     )
     """Every so manyth layer has experts, counted from the first dense layers' end."""
     first_dense_layers: int = Field(
-        default=0, ge=0, validation_alias=_names("first_dense_layers", "first_k_dense_replace")
+        default=0,
+        ge=0,
+        le=10_000,
+        validation_alias=_names("first_dense_layers", "first_k_dense_replace"),
     )
     family: Literal["decoder", "encoder", "encoder_decoder"] = "decoder"
     encoder_layers: int | None = Field(

@@ -1,6 +1,6 @@
 """Checks the model, the cluster and the training run against each other."""
 
-from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
+from cost_model.specs import ClusterSpec, Gpu, ModelSpec, TrainingSpec
 from cost_model.specs.frozen import MOST_COUNT
 from planner.errors import Problem
 from planner.request.search import SearchOptions
@@ -38,6 +38,7 @@ def coherence_problems(
                 "give fp16 (with loss scaling) or fp32",
             )
         )
+    problems += _matmul_problems(gpu, training)
     flash = training.attention in {"flash1", "flash2"}
     if flash and training.precision == "fp32":
         problems.append(
@@ -56,6 +57,23 @@ def coherence_problems(
             )
         )
     return problems
+
+
+def _matmul_problems(gpu: Gpu, training: TrainingSpec) -> list[Problem]:
+    """TF32 is a mode of fp32 products; fp8 products are fed from 16 bits; both need a unit."""
+    number = training.matmul_precision
+    if number is None:
+        return []
+    where = "/training/matmul_precision"
+    if (training.precision == "fp32") != (number == "tf32"):
+        sort = "fp32" if number == "tf32" else "bf16 or fp16"
+        given = f"{number} under {training.precision} training"
+        return [Problem(where, given, f"leave it out, or give precision {sort}")]
+    unit = gpu.tf32_tflops if number == "tf32" else gpu.fp8_tflops
+    if unit is None:
+        given = f"{number}, and the {gpu.name} has no {number} matrix unit"
+        return [Problem(where, given, f"leave it out: products run in {training.precision}")]
+    return []
 
 
 def deadline_problems(search: SearchOptions, training: TrainingSpec) -> list[Problem]:

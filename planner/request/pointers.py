@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -60,6 +61,40 @@ def _fields_at(root: Any, loc: Sequence[object]) -> list[str]:
     return sorted({name for m in models for name in m.model_fields})
 
 
+def _members(annotation: Any) -> list[Any]:
+    """The alternatives of an annotation, None left out and `Annotated` opened."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [m for a in get_args(annotation) if a is not type(None) for m in _members(a)]
+    return [annotation]
+
+
+def _below(annotation: Any, part: object) -> list[Any]:
+    """The annotations of what lies at a key or index of a value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get(str(part))
+        return [] if field is None else [field.annotation]
+    items = [a for a in get_args(annotation) if a is not ...]
+    return items[-1:] if get_origin(annotation) in (dict, list, tuple, Mapping) else []
+
+
+def _without_tags(loc: Sequence[object], root: Any) -> list[object]:
+    """A location without the names of a union's alternatives, which pydantic puts between keys."""
+    here = _members(root)
+    kept: list[object] = []
+    tag_follows = len(here) > 1
+    for part in loc:
+        if tag_follows:
+            tag_follows = False
+            continue
+        below = [_members(found) for member in here for found in _below(member, part)]
+        tag_follows = any(len(members) > 1 for members in below)
+        here = [member for members in below for member in members]
+        kept.append(part)
+    return kept
+
+
 def short(value: object) -> str:
     """A value as the user wrote it, cut where it is long."""
     text = repr(value)
@@ -71,7 +106,8 @@ def problem_of(error: Mapping[str, Any], root: Any) -> Problem:
 
     root: the model that was validated, or an annotation around it such as `Model | None`.
     """
-    loc = [p for i, p in enumerate(error["loc"]) if not (i == 0 and p == "body")]
+    given = error["loc"]
+    loc = _without_tags(given[1:] if given[:1] == ("body",) else given, root)
     where = pointer(*loc)
     context = error.get("ctx") or {}
     if isinstance(context.get("error"), Exception):

@@ -1,11 +1,11 @@
 """The search part of a request: what to optimise, within which bounds."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from cost_model.plans import Bools, Ints, Plan, Software
+from cost_model.plans import MOST_ELEMENTS, Bools, Ints, Plan, Software
 from cost_model.specs.frozen import LEAST, MOST, Frozen
 from planner.request.pointers import did_you_mean
 
@@ -22,12 +22,16 @@ Objective = Literal[
 INT_COLUMNS = tuple(name for name, f in Plan.model_fields.items() if f.annotation is int)
 
 
+_Bound = Annotated[int, Field(ge=-1, le=MOST_ELEMENTS)]
+"""The widest range that any column of a plan has."""
+
+
 class Limit(Frozen):
     """Bounds of one degree, both ends included; `values` lists the only ones allowed."""
 
-    min: int | None = None
-    max: int | None = None
-    values: tuple[int, ...] | None = None
+    min: _Bound | None = None
+    max: _Bound | None = None
+    values: tuple[_Bound, ...] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from cost_model.specs import ModelGeometry
 from planner.errors import RequestError
-from planner.request import PlanRequest
+from planner.export.options import ExportOptions
+from planner.request import PlanRequest, PredictRequest
+from planner.request.pointers import problems_of
 
 GOOD: dict[str, Any] = {
     "model": {"preset": "llama-2-13b"},
@@ -54,7 +58,7 @@ BAD = [
     ),
     ("cluster", {"nodes": 2}, "/cluster", "give a preset"),
     ("training/seq_len", 8192, "/training/seq_len", "give at most 4096"),
-    ("training/seq_len", "long", "/training/seq_len", "valid integer"),
+    ("training/seq_len", "long", "/training/seq_len", "give a plain number"),
     ("cluster/nodes", 2**20, "/cluster/nodes", "at most 131072 nodes"),
     ("training/global_batch", 0, "/training/global_batch", "greater than or equal to 1"),
     ("training/precision", "fp8", "/training/precision", "'bf16', 'fp16' or 'fp32'"),
@@ -64,7 +68,7 @@ BAD = [
     ("search", {"fixed": {"tp": 3}}, "/search/fixed/tp", "[heads-tp]"),
     ("search", {"limits": {"tq": {"max": 1}}}, "/search/limits", "'tq' cannot be limited"),
     ("search", {"limits": {"tp": {"min": 4, "max": 2}}}, "/search/limits/tp", "no value is left"),
-    ("search", {"limits": {"pp": {"min": 64}}}, "/search/limits/pp", "offers 1, 2, 4, 5 or 8"),
+    ("search", {"limits": {"pp": {"min": 64}}}, "/search/limits/pp", "offers 1, 2, 4 or 8"),
     ("search", {"software": ["deepsped"]}, "/search/software", "must be one of"),
     ("search", {"deadline_days": 3}, "/training/tokens", "give training.tokens"),
     ("search", {"objective": "speed"}, "/search/objective", "throughput"),
@@ -231,3 +235,130 @@ def test_a_pair_of_wishes_that_contradict_is_named(search: Any, pair: tuple[str,
         PlanRequest.parse(GOOD | {"search": search}).resolve()
     assert {p.pointer for p in error.value.problems} == set(pair)
     assert all("contradicts" in p.given for p in error.value.problems)
+
+
+def _refused(request: dict[str, Any]) -> dict[str, str]:
+    with pytest.raises(RequestError) as caught:
+        PlanRequest.parse(request).resolve()
+    return {p.pointer: p.message for p in caught.value.problems}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "precision", "number", "said"),
+    [
+        # data sheets: fp8 begins with Hopper and Ada, TF32 with Ampere
+        ("dgx-a100-80g", "bf16", "fp8", "no fp8 matrix unit"),
+        ("dgx-2", "fp32", "tf32", "no tf32 matrix unit"),
+        ("dgx-2", "fp16", "fp8", "no fp8 matrix unit"),
+        ("dgx-a100-80g", "fp32", "fp8", "give precision bf16 or fp16"),
+        ("dgx-h100", "fp32", "fp8", "give precision bf16 or fp16"),
+        ("dgx-h100", "bf16", "tf32", "give precision fp32"),
+    ],
+)
+def test_a_product_format_without_its_unit_or_precision_is_refused(
+    cluster: str, precision: str, number: str, said: str
+) -> None:
+    request = _with("training/matmul_precision", number)
+    request["training"]["precision"] = precision
+    request["cluster"] = {"preset": cluster}
+    problems = _refused(request)
+    assert list(problems) == ["/training/matmul_precision"]
+    assert said in problems["/training/matmul_precision"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "precision", "number"),
+    [("dgx-a100-80g", "fp32", "tf32"), ("dgx-h100", "bf16", "fp8")],
+)
+def test_a_product_format_with_its_unit_is_taken(cluster: str, precision: str, number: str) -> None:
+    request = _with("training/matmul_precision", number)
+    request["training"]["precision"] = precision
+    request["cluster"] = {"preset": cluster}
+    assert PlanRequest.parse(request).resolve().training.matmul_precision == number
+
+
+A_GPU = {
+    "name": "own",
+    "memory_gib": 40,
+    "bf16_tflops": 300,
+    "fp16_tflops": 300,
+    "fp32_tflops": 20,
+    "memory_bandwidth_gb_per_s": 1500,
+    "sms": 100,
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("bf16_tflops", -3),
+        ("bf16_tflops", 0),
+        ("tf32_tflops", -1),
+        ("fp8_tflops", 0),
+        ("usd_per_hour", -3),
+        ("memory_gib", 1e300),
+        ("fp16_tflops", 1e-300),
+        ("sms", 2**40),
+    ],
+)
+def test_a_data_sheet_beyond_all_reason_is_refused(field: str, value: float) -> None:
+    gpu = A_GPU | {field: value}
+    cluster = {"gpu": gpu, "gpus_per_node": 1, "host_ram_gib": 100}
+    assert list(_refused(GOOD | {"cluster": cluster})) == [f"/cluster/gpu/{field}"]
+
+
+def _open_ends(schema: Any, where: str) -> list[str]:
+    """Places in a JSON schema where a number has no lower or no upper bound."""
+    if isinstance(schema, list):
+        return [p for i, part in enumerate(schema) for p in _open_ends(part, f"{where}/{i}")]
+    if not isinstance(schema, dict):
+        return []
+    found = []
+    if schema.get("type") in ("integer", "number") and "enum" not in schema:
+        low = {"minimum", "exclusiveMinimum"} & set(schema)
+        high = {"maximum", "exclusiveMaximum"} & set(schema)
+        found = [] if low and high else [where]
+    return found + [p for k, part in schema.items() for p in _open_ends(part, f"{where}/{k}")]
+
+
+@pytest.mark.parametrize("model", [PlanRequest, PredictRequest, ModelGeometry, ExportOptions])
+def test_every_number_of_a_request_has_two_bounds(model: type[BaseModel]) -> None:
+    assert not _open_ends(model.model_json_schema(), "")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "pointer"),
+    [
+        ("cluster/nodes", True, "/cluster/nodes"),
+        ("cluster/nodes", "1", "/cluster/nodes"),
+        ("training/seq_len", "4096", "/training/seq_len"),
+        ("training/dropout", False, "/training/dropout"),
+        ("training/fused_norm", "no", "/training/fused_norm"),
+        ("search", {"limits": {"tp": {"values": [1, "2"]}}}, "/search/limits/tp/values"),
+        ("search", {"fixed": {"tp": True}}, "/search/fixed/tp"),
+        ("search", {"allow": {"pp": "yes"}}, "/search/allow/pp"),
+        ("search", {"around": {"sequence_parallel": "no"}}, "/search/around/sequence_parallel"),
+        ("model", {"hidden": True, "layers": 1, "heads": 1}, "/model/geometry/hidden"),
+    ],
+)
+def test_a_number_or_a_switch_of_another_type_is_refused(
+    path: str, value: Any, pointer: str
+) -> None:
+    assert list(_refused(_with(path, value))) == [pointer]
+
+
+def test_a_whole_number_may_have_a_point() -> None:
+    assert PlanRequest.parse(_with("cluster/nodes", 2.0)).resolve().cluster.nodes == 2
+
+
+class _Either(BaseModel):
+    config: str | dict[str, list[int]]
+    other: list[int | list[int]] | None = None
+
+
+def test_pointers_name_keys_and_never_the_alternatives_of_a_type() -> None:
+    body = {"config": {"str": [1, "x"]}, "other": [1, [2, "y"]]}
+    with pytest.raises(ValidationError) as caught:
+        _Either.model_validate(body)
+    found = {p.pointer for p in problems_of(caught.value.errors(), _Either)}
+    assert found == {"/config", "/config/str/1", "/other/1", "/other/1/1"}
