@@ -27,6 +27,20 @@ def notes(resolved: Resolved, state: CampaignState) -> tuple[str, ...]:
     return tuple(found + _left_out(resolved))
 
 
+def nothing_triable(state: CampaignState) -> str:
+    """Why a campaign has no trial to run."""
+    least = min(r.plan.world_size for r in state.ranking)
+    smaller = "none of them has a smaller run that stands for it"
+    if not state.settings.proxies:
+        smaller = "smaller runs that stand for them are switched off"
+    return (
+        f"none of the {len(state.ranking)} best plans can be tried: they take {least} ranks or "
+        f"more, the executor has {state.ranks}, and {smaller}"
+        if least > state.ranks
+        else f"the engine of the trials can run none of the {len(state.ranking)} best plans"
+    )
+
+
 def _left_out(resolved: Resolved) -> list[str]:
     names = [s.name.lower() for s in resolved.search.software if s not in SUPPORTED]
     return [f"trials do not run {', '.join(names)}; its plans are left out"] if names else []

@@ -109,7 +109,8 @@ class CampaignState(Frozen):
     confidence: float = 0.0
     """Probability that no other plan beats `best` by more than the tolerance."""
     ended: str | None = None
-    """confident, budget spent, time spent, all plans tried, nothing runs, nothing fits."""
+    """confident, budget spent, time spent, all plans tried, no trial can be run, nothing runs,
+    nothing fits."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ from cost_model.plans import Plan
 from planner.request import Resolved
 from trials.campaign.choose import proposals
 from trials.campaign.files import trial_file, untried_proxies
-from trials.campaign.notes import notes
+from trials.campaign.notes import notes, nothing_triable
 from trials.campaign.observe import measured, observations
 from trials.campaign.ranking import rerank
 from trials.campaign.state import CampaignSettings, CampaignState, CampaignTrial
@@ -19,6 +19,9 @@ from trials.trial_file import TrialFile
 
 HOPELESS = 3
 """So many trials none of which ran: the cluster or the model is the matter, not the plan."""
+
+NOTHING_TRIABLE = "no trial can be run"
+"""Why a campaign ends before its first trial: neither a plan nor a smaller run of it runs there."""
 
 NOT_ITS_FAULT = ("launch_failure", "cancelled")
 """Ends of a trial that say nothing of its plan."""
@@ -43,7 +46,7 @@ def begin(
     state = CampaignState(
         campaign_id=campaign_id, settings=settings, ranks=ranks, prior=prior, calibration=prior
     )
-    return _reranked(resolved, state)
+    return _ended(resolved, _reranked(resolved, state))
 
 
 def propose(resolved: Resolved, state: CampaignState) -> tuple[TrialFile, ...]:
@@ -140,8 +143,11 @@ def _ended(resolved: Resolved, state: CampaignState) -> CampaignState:
     ):
         reason = "time spent"
     elif not _any_left(resolved, state):
-        reason = "all plans tried"
-    return state.model_copy(update={"ended": reason})
+        reason = "all plans tried" if done else NOTHING_TRIABLE
+    told = state.notes
+    if reason == NOTHING_TRIABLE:
+        told = (*told, nothing_triable(state))
+    return state.model_copy(update={"ended": reason, "notes": told})
 
 
 def _unverified(resolved: Resolved, state: CampaignState) -> Plan | None:

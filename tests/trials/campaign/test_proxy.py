@@ -119,3 +119,11 @@ def test_it_is_not_confident_of_a_plan_that_not_even_a_proxy_tried() -> None:
     state = run(resolved, settings, "c", machine)
     assert state.ended == "confident"
     assert state.best in [t.plan for t in state.trials]
+
+
+def test_where_nothing_can_be_tried_it_ends_at_once_and_says_why() -> None:
+    settings = CampaignSettings(proxies=False)
+    state = begin(many_gpus(), settings, "c", ranks=2, known=None)
+    assert state.ended == "no trial can be run"
+    assert "the executor has 2" in state.notes[-1]
+    assert propose(many_gpus(), state) == ()
