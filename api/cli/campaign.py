@@ -15,7 +15,7 @@ from api.cli.plan import title_of
 from api.cli.request import takes_request
 from api.cli.search import takes_search
 from api.cli.table import console, precise
-from api.schemas.candidates import GIB, summary
+from api.wording import GIB, summary
 from planner.errors import RequestError
 from planner.request import PlanRequest
 from planner.request.pointers import problems_of

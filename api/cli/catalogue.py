@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from api.cli.table import console
-from api.routes import catalogue
+from api.schemas.catalogue import known_hardware, known_models
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -22,7 +22,7 @@ def _table(*columns: str) -> Table:
 
 def models(as_json: Json = False) -> None:
     """List model presets."""
-    known = catalogue.models()
+    known = known_models()
     if as_json:
         typer.echo(json.dumps(known.model_dump(mode="json"), indent=2))
         return
@@ -42,7 +42,7 @@ def models(as_json: Json = False) -> None:
 
 def hardware(as_json: Json = False) -> None:
     """List machines and GPUs."""
-    known = catalogue.hardware()
+    known = known_hardware()
     if as_json:
         typer.echo(json.dumps(known.model_dump(mode="json"), indent=2))
         return

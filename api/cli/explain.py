@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli.table import duration, ranking
-from api.schemas.candidates import GIB, summary
 from api.schemas.explain import Explained
+from api.wording import GIB, summary
 from planner.candidate import Candidate
 from planner.explain import Around, WhatIf
 from planner.explain.why import WORDS

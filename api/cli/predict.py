@@ -13,7 +13,7 @@ from api.cli.knobs import takes_plan
 from api.cli.request import takes_request
 from api.cli.table import console, duration, ranking
 from api.completion import completed
-from api.schemas.candidates import GIB
+from api.wording import GIB
 from cost_model.plans import Plan
 from planner.candidate import Candidate
 from planner.request import PredictRequest

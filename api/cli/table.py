@@ -4,7 +4,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from api.schemas.candidates import GIB, summary
+from api.wording import GIB, summary
 from planner.candidate import Candidate
 
 PIPE_WIDTH = 140

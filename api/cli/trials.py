@@ -14,7 +14,7 @@ from api.cli.knobs import takes_plan
 from api.cli.request import takes_request
 from api.cli.table import precise
 from api.completion import completed
-from api.schemas.candidates import GIB, summary
+from api.wording import GIB, summary
 from cost_model.plans import Plan
 from planner.candidate import Candidate
 from planner.request import PredictRequest

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from api.http.cursor import decode
 from api.problems.parameters import ParameterError
-from api.schemas.candidates import GIB
 from api.store.candidates import CandidateQuery, Measure
+from api.wording import GIB
 from cost_model.plans import Plan
 from planner.errors import Problem
 from planner.request.pointers import did_you_mean, problems_of

@@ -10,8 +10,9 @@ from api.http.cursor import encode
 from api.http.filters import CandidateFilters, query_of
 from api.problems import problem_responses
 from api.resolving import planned, resolved_for
-from api.schemas.candidates import CandidateDetail, CandidateItem, CandidatePage, links, summary
+from api.schemas.candidates import CandidateDetail, CandidateItem, CandidatePage, links
 from api.store import CandidateRecord, PlanRecord, Store
+from api.wording import summary
 from cost_model.plans import Plan
 from planner.explain import explain, memory_by_stage
 from planner.export import ds_config

@@ -12,8 +12,9 @@ from api.http.partial_plan import parsed
 from api.problems import problem_responses
 from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
-from api.schemas.plans import PlanPage, PlanResource, summary_of
+from api.schemas.plans import PlanPage, PlanResource
 from api.store import PlanRecord, Store
+from api.wording import summary_of
 from planner.request import PlanRequest, Resolved
 
 router = APIRouter(prefix="/plans", tags=["plans"])

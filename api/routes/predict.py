@@ -8,7 +8,8 @@ from api.dependencies import StoreOf
 from api.problems import problem_responses
 from api.routes.plans import EXAMPLE, Calibrated, calibration_for
 from api.schemas.campaigns import Calibration
-from api.schemas.candidates import Predicted, summary
+from api.schemas.candidates import Predicted
+from api.wording import summary
 from planner.request import PredictRequest
 from planner.rules import Violation
 from planner.search import predict_one

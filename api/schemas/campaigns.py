@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.calibrated import read
-from api.schemas.candidates import summary
 from api.schemas.jobs import JobResource, job_fields
 from api.store import CalibrationRecord, CampaignRecord
+from api.wording import summary
 from cost_model.plans import Plan
 from trials.campaign import CampaignSettings, CampaignState, CampaignTrial, RankedPlan
 
@@ -122,7 +122,8 @@ class CampaignItem(JobResource):
     summary: str | None
     """The best plan in one line."""
     ended: str | None
-    """Why it ended: confident, budget spent, time spent, all plans tried, nothing runs or fits."""
+    """Why it ended: confident, budget spent, time spent, all plans tried, no trial can be run,
+    nothing runs, nothing fits."""
     links: CampaignLinks
 
 

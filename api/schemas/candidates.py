@@ -3,11 +3,10 @@
 from pydantic import BaseModel
 
 from api.store import CandidateRecord
+from api.wording import GIB, summary
 from cost_model.plans import Plan
 from planner.candidate import CandidateMemory, CandidateRun, CandidateStep, Explanation
 from planner.explain import StageMemory
-
-GIB = 2**30
 
 
 class CandidateLinks(BaseModel):
@@ -121,36 +120,3 @@ class CandidateDetail(Predicted):
     stages: list[StageMemory]
     """Memory of every pipeline stage, by phase and category."""
     links: CandidateLinks
-
-
-_LETTERS = (("tp", "tp"), ("pp", "pp"), ("dp", "dp"), ("sp", "sp"), ("cp", "cp"), ("ep", "ep"))
-
-
-def summary(plan: Plan) -> str:
-    """The knobs that matter, in one line; degrees of 1 are left out."""
-    parts = [plan.software.name.lower()]
-    parts += [
-        f"{name}{getattr(plan, column)}" for name, column in _LETTERS if getattr(plan, column) > 1
-    ]
-    parts.append(f"zero{plan.zero_stage}")
-    parts.append(f"mb{plan.micro_batch}x{plan.grad_accum}")
-    if plan.recompute:
-        layers = "" if plan.recompute_layers < 0 else f"({plan.recompute_layers} layers)"
-        parts.append(f"recompute-{plan.recompute.name.lower()}{layers}")
-    if plan.offload_optimizer:
-        parts.append(f"optimizer-on-{plan.offload_optimizer.name.lower()}")
-    if plan.offload_param:
-        parts.append(f"params-on-{plan.offload_param.name.lower()}")
-    flags = (
-        (plan.sequence_parallel, "sequence-parallel"),
-        (plan.vpp > 1, f"interleaved{plan.vpp}"),
-        (plan.hpz > 1, f"hpz{plan.hpz}"),
-        (plan.quantized_weights, "qwz"),
-        (plan.quantized_gradients, "qgz"),
-        (plan.partition_activations, "partitioned-activations"),
-        (plan.cpu_checkpointing, "checkpoints-on-cpu"),
-        (plan.chunked_loss, "chunked-loss"),
-        (plan.compile, "compile"),
-    )
-    parts += [name for on, name in flags if on]
-    return " ".join(parts)

@@ -11,7 +11,6 @@ from api.schemas.jobs import JobResource, job_fields
 from api.store import PlanRecord
 from planner.candidate import Candidate
 from planner.explain import Around, WhatIf
-from planner.request import Resolved
 from planner.search import NothingFits
 
 
@@ -112,24 +111,3 @@ class PlanPage(BaseModel):
     items: list[PlanResource]
     next: str | None
     """Where the next page is; null on the last one."""
-
-
-def summary_of(resolved: Resolved) -> dict[str, Any]:
-    """What a request resolved to, in short."""
-    model, cluster, training = resolved.model, resolved.cluster, resolved.training
-    return {
-        "model": {
-            "name": model.name,
-            "architecture": model.architecture,
-            "parameters": model.params,
-            "notes": list(model.notes),
-        },
-        "cluster": {
-            "name": cluster.name,
-            "nodes": cluster.nodes,
-            "gpus": cluster.gpus,
-            "gpu": cluster.node.gpu.name,
-        },
-        "training": training.model_dump(mode="json", exclude_none=True),
-        "objective": resolved.search.objective,
-    }

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas.candidates import summary
 from api.schemas.jobs import JobResource, job_fields
 from api.store import CandidateRecord, TrialRecord
+from api.wording import summary
 from cost_model.plans import Plan
 from trials.options import AdaptMicroBatch, RouterBonus
 from trials.outcome import Outcome

@@ -17,10 +17,11 @@ from api.routes.explain import explained
 from api.routes.plans import calibration_for
 from api.schemas.campaigns import campaign_item
 from api.schemas.candidates import CandidateItem
-from api.schemas.plans import PlanResource, summary_of
+from api.schemas.plans import PlanResource
 from api.schemas.trials import trial_item
 from api.web import bars, form
 from api.web.templating import page
+from api.wording import summary_of
 from cost_model import catalogue
 from cost_model.plans import Plan
 from planner.errors import Problem, RequestError

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.schemas.candidates import summary
+from api.wording import summary
 
 FOLDER = Path(__file__).parent
 GIB = 2**30

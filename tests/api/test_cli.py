@@ -274,3 +274,29 @@ def test_a_campaign_with_a_bad_setting_names_it(tiny: list[str]) -> None:
     assert done.exit_code == 2
     assert "sampler" in done.output
     assert "tpe" in done.output
+
+
+def test_the_list_of_commands_needs_no_imports_and_no_command_the_frameworks_of_the_service() -> (
+    None
+):
+    code = """
+import sys
+from api.cli.main import app, COMMANDS
+try:
+    app(["--help"])
+except SystemExit:
+    pass
+assert not {"numpy", "pydantic"} & set(sys.modules)
+for module, _ in COMMANDS.values():
+    __import__(module)
+found = {"dbos", "sqlalchemy", "fastapi", "torch", "deepspeed"} & set(sys.modules)
+assert not found, found
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Predict memory and step time of one plan." in done.stdout
+
+
+def test_a_mistyped_command_is_told_the_nearest_one() -> None:
+    assert "'models'" in _run("modls").output
