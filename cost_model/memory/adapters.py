@@ -9,12 +9,18 @@ from cost_model.specs import Layer, ModelSpec, TrainingSpec
 NF4_BYTES = 0.5 + 4 / 64
 """4 bits, and one fp32 scale per block of 64 (arXiv 2305.14314, without double quantisation)."""
 
+NF4_DOUBLE_BYTES = 0.5 + (1 + 4 / 256) / 64
+"""The scales in 8 bits, and one fp32 constant for 256 of them: 0.127 bits a weight, not 0.5 (arXiv
+2305.14314, section 3)."""
+
 
 def frozen_weight_bytes(training: TrainingSpec) -> float:
     """Bytes of a frozen matrix element; 0 where nothing is frozen."""
     if training.lora is None:
         return 0.0
-    return NF4_BYTES if training.lora.quantized_base else float(element_bytes(training))
+    if training.lora.quantized_base:
+        return NF4_DOUBLE_BYTES if training.lora.double_quantized else NF4_BYTES
+    return float(element_bytes(training))
 
 
 def adapter_params(model: ModelSpec, layer: Layer, training: TrainingSpec, tp: Floats) -> Floats:

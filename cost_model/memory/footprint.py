@@ -75,17 +75,7 @@ def footprint(
         least = plans.sharding(buffers.reaching) * plans.quantity("matrix")
         growing = Sum(plans=np.maximum(plans.bytes(growing), least))
         at_step = Sum(plans=np.maximum(plans.bytes(at_step), least))
-    step = states("step")
-    if expert is not None and buffers.expert_cap is not None:
-        # group after group: the dense parameters, then the experts
-        apart = np.minimum(
-            plans.bytes(Sum({"expert": expert.step})), plans.sharding(buffers.expert_cap)
-        )
-        together = plans.sharding(buffers.expert_cap) == np.inf
-        rest = plans.bytes(Sum({"dense": dense.step}))
-        step = Sum(plans=np.maximum(rest, apart) + together * np.minimum(rest, apart))
-    if buffers.step_cap is not None:
-        step = Sum(plans=np.minimum(plans.bytes(step), plans.sharding(buffers.step_cap)))
+    step = _step(plans, states("step"), dense, expert, buffers)
     weights = states("weights") + Sum({"frozen": dense.frozen})
     gathered = gathered_weights(plans, buffers)
     backward = Sum(sharding=buffers.backward)
@@ -131,11 +121,12 @@ def footprint(
     if buffers.sent is not None:
         most = np.minimum(plans.sharding(buffers.sent_elements), plans.quantity("params"))
         moments[3]["buckets"] += Sum(plans=plans.sharding(buffers.sent) * most)
+        sends = np.where(buffers.sent > 0, 1.0, 0.0)
+        moments[3]["activations"] = Sum({"unsent": sends})
     if buffers.reducing is not None:
+        part, later = states("gradients_at_step"), at_step + step
         whole = gradients + states("gradients_growing")
-        moments[4]["buckets"] = _reducing(
-            plans, buffers.reducing, whole, states("gradients_at_step"), at_step + step
-        )
+        moments[4]["buckets"] = _reducing(plans, buffers.reducing, whole, part, later)
     if buffers.at_loss is not None:
         moments[1]["buckets"] = Sum(sharding=buffers.at_loss)
     if gathered is not None:
@@ -156,6 +147,21 @@ def footprint(
         held=gradients + between,
         cached=cached if gathered is None else cached + gathered[1],
     )
+
+
+def _step(plans: Plans, step: Sum, dense: Rates, expert: Rates | None, buffers: Buffers) -> Sum:
+    """Transients of the optimizer, which updates a group or sub-group at a time."""
+    if expert is not None and buffers.expert_cap is not None:
+        # group after group: the dense parameters, then the experts
+        apart = np.minimum(
+            plans.bytes(Sum({"expert": expert.step})), plans.sharding(buffers.expert_cap)
+        )
+        together = plans.sharding(buffers.expert_cap) == np.inf
+        rest = plans.bytes(Sum({"dense": dense.step}))
+        step = Sum(plans=np.maximum(rest, apart) + together * np.minimum(rest, apart))
+    if buffers.step_cap is not None:
+        step = Sum(plans=np.minimum(plans.bytes(step), plans.sharding(buffers.step_cap)))
+    return step
 
 
 def _reducing(plans: Plans, buckets: Floats, whole: Sum, part: Sum, later: Sum) -> Sum:

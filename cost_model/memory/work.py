@@ -29,6 +29,9 @@ from cost_model.memory.states import EIGHT_BIT, OPTIMIZER_BYTES
 from cost_model.plans import Bools, Floats, PlanTable, Recompute
 from cost_model.specs import ModelSpec, TrainingSpec
 
+FILLED = 1_000_000_000
+"""Parameters of two buckets of ZeRO-3 by default."""
+
 
 @dataclass(frozen=True)
 class StageWork:
@@ -65,6 +68,9 @@ class StageWork:
     """Gradients larger than a bucket, which ZeRO 1 keeps until the step."""
     at_end: Floats
     """The same when all other activations are gone."""
+    unsent: Floats
+    """Activations left when ZeRO-3 sends a full bucket, beyond the transients of a layer, which
+    come and go while it fills: those of two default buckets of parameters are done."""
     between: Floats
     """Workspaces that are there at every moment."""
     on_host: Floats
@@ -72,7 +78,7 @@ class StageWork:
 
     def quantities(self) -> dict[str, Floats]:
         """What bytes are counted per unit of, by name."""
-        parameters = ("dense", "expert", "frozen", "params", "wide", "replicated")
+        parameters = ("dense", "expert", "frozen", "params", "wide", "replicated", "unsent")
         return {name: getattr(self, name) for name in (*parameters, "largest", "layer", "matrix")}
 
 
@@ -217,6 +223,7 @@ def stage_work(
         at_end=np.maximum(at_end, between),
         oversized=element_bytes(training)
         * oversized_elements(model, table, stages, work.vocabulary_ranks, work.stays),
+        unsent=np.maximum(acts * np.maximum(1 - FILLED / held.all, 0.0) - transient, 0.0),
         between=between,
         on_host=work.host_checkpoint * share * sum(stages.layers, np.zeros(1)) * in_flight,
     )
