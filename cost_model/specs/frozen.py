@@ -32,7 +32,8 @@ class Frozen(BaseModel):
             if wanted is None or not isinstance(one, bool | str):
                 continue
             if bool not in wanted:
-                raise ValueError("give a plain number, neither quoted nor true or false")
+                noun = "a number" if float in wanted else "a number (an integer)"
+                raise ValueError(f"give {noun}, neither quoted nor true or false")
             if isinstance(one, str):
                 raise ValueError("give true or false, without quotes")
         return value

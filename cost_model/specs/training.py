@@ -24,6 +24,9 @@ class Lora(Frozen):
     targets: Literal["attention", "all_linear"] = "all_linear"
     quantized_base: bool = False
     """QLoRA: the base is held in 4-bit NF4 (0.5 byte a weight and its block constants)."""
+    double_quantized: bool = False
+    """The constants of a 4-bit base are quantised too (bnb_4bit_use_double_quant; the QLoRA paper's
+    own runs have it)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """On the input of every adapter: its mask and the dropped copy stay until the backward pass."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from cost_model import catalogue
 from cost_model.plans import Offload, Plan, PlanTable, Recompute
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
-from planner.candidate import Candidate, candidate
+from planner.candidate import Candidate, candidates
 from planner.check.meaning import Meaning, meaning
 from planner.check.report import Finding, Patch
 from planner.check.situation import Situation
@@ -91,7 +91,7 @@ class _World:
         world = World(self.model, self.cluster, self.training)
         table = PlanTable.from_plans(plans)
         prediction = evaluate(world, table)
-        return [candidate(world, table, prediction, row) for row in range(len(plans))]
+        return candidates(world, table, prediction)
 
 
 def _gib(value: float) -> str:

@@ -34,6 +34,7 @@ FACT_NAMES: dict[str, str] = {
     "tp_size": "tp",
     "tensor_model_parallel_size": "tp",
     "model_parallel_size": "tp",
+    "sequence_parallel": "sequence_parallel",
     "sp": "sp",
     "sp_size": "sp",
     "ulysses_sequence_parallel_size": "sp",

@@ -352,3 +352,18 @@ def test_recompute_that_the_run_has_counts_in_the_memory() -> None:
     }
     assert "memory-overflow" in _codes(_check(config, **known))
     assert "memory-overflow" not in _codes(_check(config, **known, facts={"recompute": True}))
+
+
+def test_stages_that_cut_shards_of_a_sequence_are_warned_of() -> None:
+    """The engine cuts what stages send by default wherever there are tensor-parallel ranks."""
+    facts = {"pp": 2, "tp": 2, "sequence_parallel": True}
+    known: dict[str, Any] = {"software": "megatron_deepspeed", "world_size": 8}
+    report = _check(_zero(stage=1), facts=facts, **known)
+    assert "pipeline-cuts-shards" in _codes(report, "warning")
+    assert report.fixed["pipeline"] == {"pipe_partitioned": False, "grad_partitioned": False}
+    again = _check(report.fixed, facts=facts, **known)
+    assert "pipeline-cuts-shards" not in _codes(again)
+    for one in ({"sequence_parallel": False}, {"pp": 1}, {"tp": 1}):
+        assert "pipeline-cuts-shards" not in _codes(
+            _check(_zero(stage=1), facts=facts | one, **known)
+        )

@@ -58,7 +58,7 @@ BAD = [
     ),
     ("cluster", {"nodes": 2}, "/cluster", "give a preset"),
     ("training/seq_len", 8192, "/training/seq_len", "give at most 4096"),
-    ("training/seq_len", "long", "/training/seq_len", "give a plain number"),
+    ("training/seq_len", "long", "/training/seq_len", "an integer"),
     ("cluster/nodes", 2**20, "/cluster/nodes", "at most 131072 nodes"),
     ("training/global_batch", 0, "/training/global_batch", "greater than or equal to 1"),
     ("training/precision", "fp8", "/training/precision", "'bf16', 'fp16' or 'fp32'"),
