@@ -1,10 +1,11 @@
 """A plan with its prediction as plain data: what is stored, shown and sent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from cost_model.plans import Floats, Plan, PlanTable
@@ -140,55 +141,86 @@ def run_of(world: World, seconds: float, gpus: int) -> CandidateRun | None:
     return CandidateRun(steps, steps * seconds / SECONDS_PER_DAY, gpu_hours, usd)
 
 
-def _row(columns: Mapping[str, Floats], row: int) -> dict[str, float]:
-    return {name: float(column[row]) for name, column in columns.items()}
+def _rows(columns: Mapping[str, Floats], count: int) -> list[dict[str, float]]:
+    """A mapping a row; each column is read once, since some are made when they are read."""
+    lists = [np.broadcast_to(column, (count,)).tolist() for column in columns.values()]
+    names = tuple(columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def _lists(columns: Mapping[str, npt.NDArray[Any]], count: int) -> dict[str, list[Any]]:
+    return {name: np.broadcast_to(c, (count,)).tolist() for name, c in columns.items()}
+
+
+def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[Candidate]:
+    """All rows of a table and their predictions, not ranked."""
+    memory, step, count = prediction.memory, prediction.step, len(table)
+    node, price = world.cluster.node, usd_per_gpu_hour(world)
+    categories, phases = _rows(memory.categories, count), _rows(memory.phases, count)
+    parts, traffic = _rows(step.parts, count), _rows(step.traffic_bytes, count)
+    of_memory = _lists(
+        {
+            "total_bytes": memory.total_bytes,
+            "total_bytes_low": prediction.total_bytes_low,
+            "total_bytes_high": prediction.total_bytes_high,
+            "allocated_bytes": memory.allocated_bytes,
+            "reserved_bytes": memory.reserved_bytes,
+            "peak_stage": memory.peak_stage,
+            "host_bytes": memory.host_bytes,
+            "nvme_bytes": memory.nvme_bytes,
+        },
+        count,
+    )
+    of_step = _lists(
+        {
+            "seconds": step.seconds,
+            "seconds_low": prediction.seconds_low,
+            "seconds_high": prediction.seconds_high,
+            "model_flops": step.model_flops,
+            "mfu": step.mfu,
+            "hfu": step.hfu,
+        },
+        count,
+    )
+    peak_phase, fits = memory.peak_phase.tolist(), prediction.fits.tolist()
+    chances = prediction.fits_probability.tolist()
+    made = []
+    for row in range(count):
+        plan = table.plan(row)
+        gpus, seconds = plan.world_size, of_step["seconds"][row]
+        rate = world.training.tokens_per_step / seconds if seconds > 0 else float("inf")
+        made.append(
+            Candidate(
+                rank=0,
+                plan=plan,
+                gpus=gpus,
+                fits=fits[row],
+                fits_probability=chances[row],
+                memory=CandidateMemory(
+                    **{name: column[row] for name, column in of_memory.items()},
+                    capacity_bytes=node.gpu.memory_gib * GIB,
+                    categories=categories[row],
+                    phases=phases[row],
+                    peak_phase=MEMORY_PHASES[peak_phase[row]],
+                    host_capacity_bytes=node.host_ram_gib * GIB,
+                    nvme_capacity_bytes=0.0 if node.nvme is None else node.nvme.capacity_gib * GIB,
+                ),
+                step=CandidateStep(
+                    **{name: column[row] for name, column in of_step.items()},
+                    parts=parts[row],
+                    traffic_bytes=traffic[row],
+                    tokens_per_s=rate,
+                    tokens_per_s_per_gpu=rate / gpus,
+                ),
+                run=run_of(world, seconds, gpus),
+                usd_per_step=None if price is None else price * gpus * seconds / 3600,
+            )
+        )
+    return made
 
 
 def candidate(
     world: World, table: PlanTable, prediction: Prediction, row: int, rank: int = 0
 ) -> Candidate:
-    """Row `row` of a table and its prediction."""
-    memory, step = prediction.memory, prediction.step
-    node = world.cluster.node
-    plan = table.plan(row)
-    gpus = plan.world_size
-    seconds = float(step.seconds[row])
-    rate = world.training.tokens_per_step / seconds if seconds > 0 else float("inf")
-    price = usd_per_gpu_hour(world)
-    return Candidate(
-        rank=rank,
-        plan=plan,
-        gpus=gpus,
-        fits=bool(prediction.fits[row]),
-        fits_probability=float(prediction.fits_probability[row]),
-        memory=CandidateMemory(
-            total_bytes=float(memory.total_bytes[row]),
-            total_bytes_low=float(prediction.total_bytes_low[row]),
-            total_bytes_high=float(prediction.total_bytes_high[row]),
-            allocated_bytes=float(memory.allocated_bytes[row]),
-            reserved_bytes=float(memory.reserved_bytes[row]),
-            capacity_bytes=node.gpu.memory_gib * GIB,
-            categories=_row(memory.categories, row),
-            phases=_row(memory.phases, row),
-            peak_stage=int(memory.peak_stage[row]),
-            peak_phase=MEMORY_PHASES[int(memory.peak_phase[row])],
-            host_bytes=float(memory.host_bytes[row]),
-            host_capacity_bytes=node.host_ram_gib * GIB,
-            nvme_bytes=float(memory.nvme_bytes[row]),
-            nvme_capacity_bytes=0.0 if node.nvme is None else node.nvme.capacity_gib * GIB,
-        ),
-        step=CandidateStep(
-            seconds=seconds,
-            seconds_low=float(prediction.seconds_low[row]),
-            seconds_high=float(prediction.seconds_high[row]),
-            parts=_row(step.parts, row),
-            traffic_bytes=_row(step.traffic_bytes, row),
-            model_flops=float(np.broadcast_to(step.model_flops, (len(table),))[row]),
-            mfu=float(step.mfu[row]),
-            hfu=float(step.hfu[row]),
-            tokens_per_s=rate,
-            tokens_per_s_per_gpu=rate / gpus,
-        ),
-        run=run_of(world, seconds, gpus),
-        usd_per_step=None if price is None else price * gpus * seconds / 3600,
-    )
+    """Row `row` of a short table and its prediction."""
+    return replace(candidates(world, table, prediction)[row], rank=rank)

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from cost_model.plans import Plan, PlanTable
 from planner.baseline import RuleOfThumb
 from planner.candidate import GIB, Candidate, candidate
+from planner.candidate import candidates as as_candidates
 from planner.explain import around, explain, explained, what_if
 from planner.ranking import Progress, evaluate, nearest, rank
 from planner.request.request import Resolved
@@ -93,8 +94,7 @@ def _candidates(world: World, table: PlanTable) -> tuple[Candidate, ...]:
     """Full predictions of few plans, not ranked."""
     if not len(table):
         return ()
-    prediction = evaluate(world, table)
-    return tuple(candidate(world, table, prediction, row) for row in range(len(table)))
+    return tuple(as_candidates(world, table, evaluate(world, table)))
 
 
 def _nothing_fits(resolved: Resolved) -> NothingFits:
