@@ -59,3 +59,9 @@ def summary_of(resolved: Resolved) -> dict[str, Any]:
         "training": training.model_dump(mode="json", exclude_none=True),
         "objective": resolved.search.objective,
     }
+
+
+def standing(status: str) -> str:
+    """A job's status as the end of a sentence: has failed, was cancelled, is running."""
+    verb = {"succeeded": "has", "failed": "has", "cancelled": "was"}.get(status, "is")
+    return f"{verb} {status}"

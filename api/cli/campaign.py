@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli.calibration import CalibrationFile, read_calibration
+from api.cli.interrupts import tidy_on_terminate
 from api.cli.plan import title_of
 from api.cli.request import takes_request
 from api.cli.search import takes_search
 from api.cli.table import console, precise
 from api.wording import GIB, summary
-from planner.errors import RequestError
+from planner.errors import Problem, RequestError
 from planner.request import PlanRequest
 from planner.request.pointers import problems_of
 from trials.campaign import CampaignSettings, CampaignState
@@ -58,7 +59,9 @@ def _print(out: Console, state: CampaignState) -> None:
     table = Table(title="Ranking, as learned", box=box.SIMPLE_HEAD, title_justify="left")
     for name in ("plan", "step", "90 % between", "GPU GiB", "fits", "is best", "trials"):
         table.add_column(name, justify="left" if name == "plan" else "right", no_wrap=True)
-    for one in state.ranking[:TOP]:
+    first = state.ranking[:TOP]
+    best_too = [one for one in state.ranking[TOP:] if one.plan == state.best]
+    for one in (*first, *best_too):
         table.add_row(
             summary(one.plan),
             precise(one.seconds),
@@ -124,7 +127,11 @@ def campaign(
     """
     from trials.campaign import run
     from trials.executors.local import LocalExecutor
+    from trials.trial_file import ID_PATTERN
 
+    if not ID_PATTERN.fullmatch(f"{name}-000"):
+        wanted = "letters, digits, '.', '_' and '-', at most 96, a letter or digit first"
+        raise RequestError([Problem("/name", f"got {name!r}", wanted)])
     settings = _settings(
         max_trials=max_trials,
         parallel=parallel,
@@ -146,7 +153,8 @@ def campaign(
     executor = LocalExecutor(root.resolve(), ranks=ranks, warm=not cold)
     try:
         follow = None if as_json else _Follower(out)
-        state = run(resolved, settings, name, executor, known=known, on_change=follow)
+        with tidy_on_terminate():
+            state = run(resolved, settings, name, executor, known=known, on_change=follow)
     finally:
         executor.close()
     if calibration is not None and state.calibration.n_trials > state.prior.n_trials:

@@ -24,8 +24,15 @@ _OPTIONS = {
     "/search/fixed": "--fix",
     "/search/limits": "--limit",
     "/training/lora/rank": "--lora-rank",
+    "/trial_id": "--name",
 }
 """Options that are not named like the field that they set."""
+
+TRIAL_OPTIONS = {
+    *("name", "steps", "warmup_steps", "max_trials", "parallel", "confidence"),
+    *("max_seconds", "sampler", "seed"),
+}
+"""Options of trials and campaigns, named like fields at the root."""
 
 
 def option_of(pointer: str) -> str:
@@ -35,6 +42,8 @@ def option_of(pointer: str) -> str:
     parts = pointer.strip("/").split("/")
     if len(parts) == 2 and parts[0] in {"training", "search"}:
         return "--" + parts[1].replace("_", "-")
+    if parts[0] in TRIAL_OPTIONS:
+        return "--" + parts[0].replace("_", "-")
     return pointer or "request"
 
 

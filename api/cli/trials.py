@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from api.cli.interrupts import tidy_on_terminate
 from api.cli.knobs import takes_plan
 from api.cli.request import takes_request
 from api.cli.table import precise
@@ -17,7 +19,9 @@ from api.completion import completed
 from api.wording import GIB, summary
 from cost_model.plans import Plan
 from planner.candidate import Candidate
+from planner.errors import RequestError
 from planner.request import PredictRequest
+from planner.request.pointers import problems_of
 from planner.search import predict_one
 from trials.result import TrialResult
 
@@ -71,6 +75,7 @@ def trial(
     name: Annotated[str, typer.Option(help="Id of the trial; a second run of it is not started.")],
     root: Annotated[Path, typer.Option(help="Folder of all trials.")] = Path("trials-data"),
     steps: Annotated[int, typer.Option(help="Measured steps.")] = 5,
+    warmup_steps: Annotated[int, typer.Option(help="Before them.")] = 2,
     cold: Annotated[bool, typer.Option(help="Fresh interpreters; needed for GPUs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -86,23 +91,30 @@ def trial(
     config = ds_config(resolved.model, resolved.cluster, resolved.training, chosen)
     executor = LocalExecutor(root.resolve(), ranks=chosen.world_size, warm=not cold)
     try:
-        executor.submit(
-            TrialFile(
-                trial_id=name,
-                model=resolved.model,
-                training=resolved.training,
-                plan=chosen,
-                ds_config=config,
-                steps=steps,
-                device="auto" if cold else "cpu",
-            )
+        made = TrialFile(
+            trial_id=name,
+            model=resolved.model,
+            training=resolved.training,
+            plan=chosen,
+            ds_config=config,
+            steps=steps,
+            warmup_steps=warmup_steps,
+            device="auto" if cold else "cpu",
         )
+    except ValidationError as error:
+        raise RequestError(problems_of(error.errors(), TrialFile)) from error
+    try:
+        executor.submit(made)
     except Refused as refused:
         typer.echo(f"refused: {refused}", err=True)
         raise typer.Exit(1) from None
     try:
-        while executor.state(name) is not State.ENDED:
-            time.sleep(0.05)
+        with tidy_on_terminate():
+            while executor.state(name) is not State.ENDED:
+                time.sleep(0.05)
+    except (KeyboardInterrupt, SystemExit):
+        executor.cancel(name)
+        raise
     finally:
         executor.close()
     result = executor.result(name)

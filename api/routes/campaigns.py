@@ -18,6 +18,7 @@ from api.schemas.campaigns import (
     campaign_resource,
 )
 from api.store import CampaignRecord, PlanRecord, Store, new_id
+from api.wording import standing
 from planner.errors import Problem, RequestError
 from planner.request import PlanRequest
 
@@ -117,7 +118,7 @@ def _cancelled(store: Store, record: CampaignRecord) -> CampaignResource:
     current = store.campaigns.get(record.id)
     assert current is not None
     if current.status != "cancelled":
-        raise HTTPException(409, f"the campaign has {current.status} already")
+        raise HTTPException(409, f"the campaign {standing(current.status)} already")
     return campaign_resource(current)
 
 

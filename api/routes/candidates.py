@@ -12,7 +12,7 @@ from api.problems import problem_responses
 from api.resolving import planned, resolved_for
 from api.schemas.candidates import CandidateDetail, CandidateItem, CandidatePage, links
 from api.store import CandidateRecord, PlanRecord, Store
-from api.wording import summary
+from api.wording import standing, summary
 from cost_model.plans import Plan
 from planner.explain import explain, memory_by_stage
 from planner.export import ds_config
@@ -48,8 +48,8 @@ def candidate_or_404(store: Store, plan: PlanRecord, rank: int) -> CandidateReco
     found = store.candidate(plan.id, rank)
     if found is None:
         kept = (plan.result or {}).get("kept", 0)
-        said = f"the search has {plan.status}" if plan.done else f"the search is {plan.status}"
-        raise HTTPException(404, f"there is no candidate {rank}: {said} and kept {kept}")
+        said = f"the search {standing(plan.status)} and kept {kept}"
+        raise HTTPException(404, f"there is no candidate {rank}: {said}")
     return found
 
 

@@ -11,6 +11,7 @@ from api.problems import problem_responses
 from api.routes.candidates import Rank, candidate_or_404
 from api.schemas.dry_runs import DryRunPage, DryRunRequest, DryRunResource
 from api.store import DryRunRecord, Store, new_id
+from api.wording import standing
 from planner.errors import Problem, RequestError
 from trials.preflight import missing_libraries
 
@@ -98,7 +99,7 @@ def _cancelled(store: Store, record: DryRunRecord) -> DryRunResource:
     current = store.dry_runs.get(record.id)
     assert current is not None
     if current.status != "cancelled":
-        raise HTTPException(409, f"the dry run has {current.status} already")
+        raise HTTPException(409, f"the dry run {standing(current.status)} already")
     return DryRunResource.of(current)
 
 

@@ -11,6 +11,7 @@ from api.problems import problem_responses
 from api.resolving import planned, resolved_of
 from api.schemas.explain import Explained
 from api.store import PlanRecord, Store
+from api.wording import standing
 from planner.explain import why_not
 
 router = APIRouter(prefix="/plans/{plan_id}/explain", tags=["plans"])
@@ -33,7 +34,6 @@ def explain_plan(plan: PlanOf, store: StoreOf, knobs: Annotated[Knobs, Query()])
 def explained(store: Store, plan: PlanRecord, asked: Mapping[str, Any]) -> Explained:
     """Searches the plans with the asked columns and compares their best with the best of all."""
     if plan.status != "succeeded":
-        is_or_has = "has" if plan.done else "is"
-        raise HTTPException(409, f"the search {is_or_has} {plan.status}: no plan to compare with")
+        raise HTTPException(409, f"the search {standing(plan.status)}: no plan to compare with")
     best = planned(store.candidate(plan.id, 1))
     return Explained.of(why_not(resolved_of(plan), asked, best))

@@ -14,7 +14,7 @@ from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource
 from api.store import PlanRecord, Store
-from api.wording import summary_of
+from api.wording import standing, summary_of
 from planner.request import PlanRequest, Resolved
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -119,7 +119,7 @@ def _cancel(plan: PlanRecord, store: Store, cancelled: bool) -> PlanResource:
     record = store.plan(plan.id)
     assert record is not None
     if not cancelled and record.status != "cancelled":
-        raise HTTPException(409, f"the search has {record.status} already")
+        raise HTTPException(409, f"the search {standing(record.status)} already")
     return _resource(store, record)
 
 

@@ -24,6 +24,7 @@ from api.schemas.trials import (
 )
 from api.store import CandidateRecord, PlanRecord, Store, TrialRecord
 from api.trials import check_all, trial_of
+from api.wording import standing
 from planner.errors import Problem, RequestError
 
 router = APIRouter(tags=["trials"])
@@ -174,7 +175,7 @@ def _cancelled(store: Store, record: TrialRecord) -> TrialResource:
     current = store.trials.get(record.id)
     assert current is not None
     if current.status != "cancelled":
-        raise HTTPException(409, f"the trial has {current.status} already")
+        raise HTTPException(409, f"the trial {standing(current.status)} already")
     return trial_resource(current)
 
 

@@ -300,3 +300,38 @@ assert not found, found
 
 def test_a_mistyped_command_is_told_the_nearest_one() -> None:
     assert "'models'" in _run("modls").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["campaign", *REQUEST, "--name", "../../evil"], "--name"),
+        (["campaign", *REQUEST, "--name", "x", "--max-trials", "0"], "--max-trials"),
+        (["trial", *REQUEST, "--name", "../x"], "--name"),
+        (["trial", *REQUEST, "--name", "x", "--steps", "0"], "--steps"),
+    ],
+)
+def test_a_trial_that_cannot_be_named_or_measured_is_refused_by_its_option(
+    arguments: list[str], option: str, tmp_path: Path
+) -> None:
+    done = _run(*arguments, "--root", str(tmp_path / "trials"))
+    assert done.exit_code == 2, done.output
+    assert f"error: {option}:" in done.output
+    assert not list((tmp_path / "trials").glob("*"))
+
+
+def test_a_command_that_is_terminated_ends_its_trials_first() -> None:
+    code = """
+import os, signal, time
+from api.cli.interrupts import tidy_on_terminate
+try:
+    with tidy_on_terminate():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+except BaseException:
+    print("tidied")
+    raise
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (143, "tidied\n"), done.stderr

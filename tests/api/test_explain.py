@@ -100,7 +100,7 @@ def test_the_result_has_what_was_found_beside_the_ranking(done: dict[str, Any]) 
     assert all(better["sentence"] for better in result["around"]["improvements"])
     assert {"one more node", "twice the nodes"} <= {w["what"] for w in result["what_if"]}
     assert result["baseline"]["step"]["seconds"] >= result["best"]["step_seconds"]
-    assert result["notes"] == []
+    assert all(note.endswith(".") for note in result["notes"])
     assert result["seq_len"] is None
 
 
