@@ -7,7 +7,7 @@ import numpy as np
 
 from cost_model.memory.buffers import Buffers, gathered_weights
 from cost_model.memory.states import Rates
-from cost_model.memory.sub_groups import SUB_GROUP
+from cost_model.memory.sub_groups import EXPERT_GROUP, SUB_GROUP
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.work import StageWork
 from cost_model.plans import Floats
@@ -191,7 +191,17 @@ def _init(
     flatten_on_accelerator). ZeRO-3 gathers the largest parameter once more beside its bucket.
     """
     held = plans.bytes(weights)
-    with_room = plans.bytes(states("flattened_with_room"))
+    flattened = states("flattened_with_room")
+    with_room = plans.bytes(flattened)
+    if buffers.expert_cap is not None and "expert" in flattened.rates:
+        # group after group: the dense parameters, then small groups of experts
+        apart = np.isfinite(plans.sharding(buffers.expert_cap))
+        experts = np.minimum(
+            plans.bytes(Sum({"expert": flattened.rates["expert"]})),
+            float(EXPERT_GROUP * buffers.element),
+        )
+        largest = np.maximum(plans.bytes(Sum({"dense": flattened.rates["dense"]})), experts)
+        with_room = np.where(apart, largest, with_room)
     flat = plans.bytes(states("flattened")) + with_room * (held + with_room <= gpu_bytes)
     more = np.maximum(flat, plans.bytes(states("init")))
     if buffers.permanent.any():

@@ -45,3 +45,11 @@ def test_the_runs_cover_every_stage_offload_and_layout() -> None:
     assert {r.model for r in RUNS} >= {"llama-2-7b", "llama-2-13b", "llama-3.1-8b", "mixtral-8x7b"}
     for knob in ("tp", "pp", "sp", "cp", "grad_accum", "offload_optimizer", "offload_param"):
         assert any(knob in p for p in plans), knob
+
+
+def test_experts_over_ranks_are_flattened_group_by_group_at_the_start() -> None:
+    """The engine's figures of Mixtral-8x7B over 64 GPUs; its peak, 30.93, is not reached yet."""
+    knobs = {"dp": 64, "ep": 8, "zero_stage": 2, "recompute": "full", "capacity_factor": 1.25}
+    said = Run("mixtral-8x7b", knobs, {}).predicted()
+    assert said["init"] == pytest.approx(18.928, rel=0.01)
+    assert said["steady"] == pytest.approx(21.648, rel=0.01)
