@@ -47,7 +47,9 @@ def accelerate(planned: Planned) -> Exported:
     return Exported(
         CONFIG,
         {
-            CONFIG: yaml.safe_dump(config, sort_keys=False),
+            CONFIG: "".join(f"# {note}\n" for note in planned.trainer_notes)
+            + yaml.safe_dump(config, sort_keys=False),
             "ds_config.json": json.dumps(plain, indent=2) + "\n",
         },
+        planned.trainer_notes,
     )

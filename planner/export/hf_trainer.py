@@ -118,7 +118,7 @@ def auto_table(planned: Planned) -> list[tuple[str, Any, str]]:
 def hf_trainer(planned: Planned) -> Exported:
     """The config, TrainingArguments as JSON, and a table of what each "auto" becomes."""
     config = hf_config(planned)
-    notes = []
+    notes = list(planned.trainer_notes)
     if planned.plan.tp > 1:
         real = planned.plan.micro_batch * planned.plan.grad_accum * planned.plan.dp
         notes.append(
@@ -142,4 +142,5 @@ def hf_trainer(planned: Planned) -> Exported:
             ARGUMENTS: json.dumps(training_arguments(planned), indent=2) + "\n",
             TABLE: "\n".join(table).rstrip() + "\n",
         },
+        tuple(notes),
     )

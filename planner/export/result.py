@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cost_model.plans import Plan, Software
+from cost_model.plans import Plan, Recompute, Software
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from planner.export.options import ExportOptions
 
@@ -39,6 +39,17 @@ class Planned:
         given = self.options.hosts[: self.nodes]
         return given + tuple(f"node-{i}" for i in range(len(given), self.nodes))
 
+    @property
+    def trainer_notes(self) -> tuple[str, ...]:
+        """What a trainer that checkpoints whole layers or none makes of the plan."""
+        if self.plan.recompute != Recompute.MLP:
+            return ()
+        return (
+            "The plan recomputes the feed-forward blocks alone; gradient_checkpointing takes whole "
+            "layers here, with less memory and more time than the plan says. The example's "
+            "train.py recomputes as the plan does.",
+        )
+
     def only(self, what: str, *software: Software) -> None:
         """Raises NotExportable where the plan is for other software."""
         if self.plan.software not in software:
@@ -56,6 +67,8 @@ class Exported:
     """Name of the file that matters most."""
     files: dict[str, str | bytes]
     """Relative path to content; text is UTF-8."""
+    notes: tuple[str, ...] = ()
+    """Where the format does something else than the plan."""
 
     @property
     def media_type(self) -> str:
@@ -72,6 +85,7 @@ class Exported:
         """Files as text; binary ones in base64."""
         return {
             "main": self.main,
+            "notes": list(self.notes),
             "files": {
                 name: content
                 if isinstance(content, str)

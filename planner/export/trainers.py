@@ -12,12 +12,14 @@ from planner.export.result import Exported, Planned
 
 def _with_config(planned: Planned, name: str, values: dict[str, Any]) -> Exported:
     head = f"# Lines for your own {name}: they agree with {CONFIG}.\n"
+    head += "".join(f"# {note}\n" for note in planned.trainer_notes)
     return Exported(
         name,
         {
             name: head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True),
             CONFIG: json.dumps(hf_config(planned), indent=2) + "\n",
         },
+        planned.trainer_notes,
     )
 
 

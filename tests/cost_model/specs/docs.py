@@ -100,6 +100,13 @@ def size(params: int) -> str:
     return f"{params / 1e9:,.2f} B" if params >= 1e9 else f"{params / 1e6:,.0f} M"
 
 
+TIED_FLAN = (
+    "Flan-T5 is counted as transformers 5 builds it, with the output tied to the token table: "
+    "`flan-t5-xl` has 2.784 B parameters; the published checkpoint, with a matrix of its own for "
+    "the output, has 2.850 B."
+)
+
+
 def presets() -> list[str]:
     lines = [
         "## Presets",
@@ -113,6 +120,7 @@ def presets() -> list[str]:
             f"| `{name}` | {spec.params:,} | {size(spec.params)} | {spec.layers} | {spec.hidden} "
             f"| {model_source(name)} |"
         )
+    lines += ["", TIED_FLAN]
     return lines
 
 
