@@ -76,7 +76,20 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     detail = str(error.detail)
     if error.status_code == 404 and detail == "Not Found":
         detail = f"there is nothing at {request.url.path}; /docs lists the routes"
+    if error.status_code == 400 and error.__cause__ is not None:
+        detail = _unreadable(error.__cause__)
     return problem(request, error.status_code, detail, headers=headers)
+
+
+def _unreadable(cause: BaseException) -> str:
+    """Why the framework could not read a body at all."""
+    if isinstance(cause, RecursionError):
+        return "the body is nested too deeply"
+    if isinstance(cause, UnicodeDecodeError):
+        return f"the body is not UTF-8: byte {cause.start} cannot be read"
+    if isinstance(cause, ValueError) and "digits" in str(cause):
+        return "the body has a number of too many digits"
+    return "the body cannot be read"
 
 
 def _body_model(request: Request) -> Any:

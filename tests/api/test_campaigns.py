@@ -116,3 +116,15 @@ def test_what_is_not_there_is_a_404(client: TestClient) -> None:
     for path in ("/v1/campaigns/none", "/v1/calibrations/none"):
         assert client.get(path).status_code == 404
     assert client.delete("/v1/calibrations/none").status_code == 404
+
+
+def test_a_campaign_that_can_try_nothing_ends_at_once_and_says_why(client: TestClient) -> None:
+    cluster = TINY["cluster"] | {"nodes": 2}
+    search = TINY["search"] | {"fixed": {"nodes": 2}}
+    plan = searched(client, TINY | {"cluster": cluster, "search": search})
+    accepted = _post(client, plan, proxies=False)
+    campaign = ended(client, accepted["links"]["self"])
+    assert campaign["status"] == "succeeded", campaign["error"]
+    assert campaign["ended"] == "no trial can be run"
+    assert campaign["trials"] == []
+    assert "they take 4 ranks or more, the executor has 2" in campaign["notes"][-1]

@@ -87,3 +87,17 @@ def test_a_fault_of_the_code_says_nothing_but_that_it_is_one() -> None:
     with pytest.raises(ValidationError) as caught:
         Plan.model_validate({"dp": 2**21})
     assert unexpected(caught.value).startswith("/dp: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"[" * 50_000, "nested too deeply"),
+        (b'{"model": ' + b"7" * 5_000 + b"}", "too many digits"),
+        (b'{"model": "\xff"}', "not UTF-8: byte 11"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_told_why(client: TestClient, body: bytes, why: str) -> None:
+    answer = client.post("/v1/plans", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert why in answer.json()["detail"]
