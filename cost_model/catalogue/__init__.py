@@ -7,7 +7,9 @@ from cost_model.catalogue.hardware import (
     gpu,
     gpu_names,
     link,
+    link_names,
     network,
+    network_names,
 )
 from cost_model.catalogue.models import model, model_config, model_names, model_source
 
@@ -18,9 +20,11 @@ __all__ = [
     "gpu",
     "gpu_names",
     "link",
+    "link_names",
     "model",
     "model_config",
     "model_names",
     "model_source",
     "network",
+    "network_names",
 ]

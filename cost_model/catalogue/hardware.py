@@ -40,6 +40,16 @@ def gpu(name: str) -> Gpu:
     )
 
 
+def link_names() -> tuple[str, ...]:
+    """Names of the intra-node links in the catalogue."""
+    return tuple(_table("links")["link"])
+
+
+def network_names() -> tuple[str, ...]:
+    """Names of the inter-node networks in the catalogue."""
+    return tuple(_table("links")["network"])
+
+
 def link(name: str) -> Link:
     """The intra-node link of that name; KeyError names the known ones."""
     fields = _pick("link", _table("links")["link"], name)

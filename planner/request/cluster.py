@@ -32,15 +32,15 @@ _TYPICAL_NETWORK = {
 
 
 def _named(
-    what: str, look_up: Callable[[str], Any], names: Callable[[], Iterable[str]] | None
+    what: str, look_up: Callable[[str], Any], names: Callable[[], Iterable[str]]
 ) -> Callable[[object], object]:
     def parse(value: object) -> object:
         if not isinstance(value, str):
             return value
         try:
             return look_up(value).model_dump()
-        except KeyError as error:
-            hint = did_you_mean(value, names()) if names else str(error.args[0])
+        except KeyError:
+            hint = did_you_mean(value, names())
             raise ValueError(f"no {what} is named {value!r}; {hint}") from None
 
     return parse
@@ -105,12 +105,16 @@ _GpuField = Annotated[
 ]
 _LinkField = Annotated[
     LinkRequest,
-    BeforeValidator(_named("link", catalogue.link, None), json_schema_input_type=LinkRequest | str),
+    BeforeValidator(
+        _named("link", catalogue.link, catalogue.link_names),
+        json_schema_input_type=LinkRequest | str,
+    ),
 ]
 _NetworkField = Annotated[
     NetworkRequest,
     BeforeValidator(
-        _named("network", catalogue.network, None), json_schema_input_type=NetworkRequest | str
+        _named("network", catalogue.network, catalogue.network_names),
+        json_schema_input_type=NetworkRequest | str,
     ),
 ]
 

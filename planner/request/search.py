@@ -124,7 +124,7 @@ class SearchOptions(Frozen):
         Software.MEGATRON_DEEPSPEED,
     )
     keep: int = Field(default=50, ge=1, le=10_000)
-    """Ranked plans to keep."""
+    """Ranked plans to keep; `pareto` keeps its whole front, as a part would hide trades."""
     headroom_gib: float = Field(default=0.0, ge=0, le=MOST)
     """GPU memory that must stay free on the worst rank."""
     min_fits_probability: float = Field(default=0.8, ge=0, le=1)

@@ -56,6 +56,8 @@ BAD = [
         "/cluster/link",
         "no link",
     ),
+    ("cluster/link", "nvlink9", "/cluster/link", "no link is named 'nvlink9'; did you mean"),
+    ("cluster/network", "foo", "/cluster/network", "no network is named 'foo'; one of"),
     ("cluster", {"nodes": 2}, "/cluster", "give a preset"),
     ("training/seq_len", 8192, "/training/seq_len", "give at most 4096"),
     ("training/seq_len", "long", "/training/seq_len", "an integer"),
