@@ -17,12 +17,17 @@ def invalid_fields(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     ]
 
 
+def parameter_of(pointer: str) -> str:
+    """The query parameter that a pointer into their model leads to; of a list, the whole one."""
+    return pointer.removeprefix("/").split("/")[0]
+
+
 def invalid_parameters(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """Problems of query parameters as entries of `errors`: of a list, the whole parameter."""
+    """Problems of query parameters as entries of `errors`."""
     return [
         {
             "location": "query",
-            "parameter": p.pointer.removeprefix("/").split("/")[0],
+            "parameter": parameter_of(p.pointer),
             "detail": p.message,
             "given": p.given,
             "wanted": p.wanted,

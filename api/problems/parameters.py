@@ -1,17 +1,23 @@
 """Query parameters: the model of a route's, and the error of one that cannot be used."""
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, get_args, get_origin
 
 from fastapi import Request
 from pydantic import BaseModel
 
+from api.faults import parameter_of
 from planner.errors import Problem, RequestError
 from planner.request.pointers import models_of
 
 
 class ParameterError(RequestError):
     """A query parameter that cannot be used; its problems name parameters, not fields."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        super().__init__(replace(p, pointer=parameter_of(p.pointer)) for p in problems)
 
 
 def query_model(request: Request) -> type[BaseModel]:

@@ -7,6 +7,8 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from api.faults import unexpected
+from api.http.filters import filters_of
+from api.problems.parameters import ParameterError
 from api.routes import ROUTERS
 from api.search_process.answers import answers
 from cost_model.plans import Plan
@@ -32,7 +34,8 @@ def test_a_body_that_may_be_left_out_names_its_fields_too(
 
 def test_every_body_of_a_route_has_fields_to_name() -> None:
     routes = [route for router in ROUTERS for route in router.routes]
-    bodies = [r.body_field for r in routes if getattr(r, "body_field", None) is not None]
+    found = [getattr(route, "body_field", None) for route in routes]
+    bodies = [body for body in found if body is not None]
     assert len(bodies) > 5
     assert all(models_of(body.field_info.annotation) for body in bodies)
 
@@ -101,3 +104,9 @@ def test_a_body_that_cannot_be_read_is_told_why(client: TestClient, body: bytes,
     answer = client.post("/v1/plans", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400, answer.text
     assert why in answer.json()["detail"]
+
+
+def test_a_form_names_the_parameter_too() -> None:
+    with pytest.raises(ParameterError) as caught:
+        filters_of([("max_tp", "many"), ("tp", "x")])
+    assert {p.pointer for p in caught.value.problems} == {"max_tp", "tp"}
