@@ -15,6 +15,7 @@ from api.faults import unexpected
 from api.jobs.names import CAMPAIGN
 from api.jobs.pool import Abandoned, WorkerDied
 from api.jobs.services import services
+from api.jobs.steps import step
 from api.store import CampaignRecord, TrialRecord
 from trials.outcome import Outcome
 from trials.result import TrialResult
@@ -31,10 +32,6 @@ class Refused(Exception):  # noqa: N818 - it says what happened
     """The computing process refused the campaign; the payload says why."""
 
 
-def _database_failed(error: BaseException) -> bool:
-    return isinstance(error, SQLAlchemyError)
-
-
 @DBOS.workflow(name=CAMPAIGN)
 def campaign(campaign_id: str) -> str:
     """Runs it to its end; returns its final status."""
@@ -43,7 +40,7 @@ def campaign(campaign_id: str) -> str:
     return end_campaign(campaign_id)
 
 
-@DBOS.step(name="run_round", retries_allowed=True, max_attempts=5, should_retry=_database_failed)
+@step("run_round")
 def run_round(campaign_id: str) -> bool:
     """Waits for a trial to end, learns, and queues what comes next; False where all is done."""
     table = services().store.campaigns
@@ -68,7 +65,7 @@ def run_round(campaign_id: str) -> bool:
     return False
 
 
-@DBOS.step(name="end_campaign", retries_allowed=True, max_attempts=5, should_retry=_database_failed)
+@step("end_campaign")
 def end_campaign(campaign_id: str) -> str:
     """Ends the trials that nobody waits for any more."""
     store = services().store

@@ -9,6 +9,7 @@ from api.faults import unexpected
 from api.jobs.names import DRY_RUN
 from api.jobs.pool import ShuttingDown
 from api.jobs.services import services
+from api.jobs.steps import step
 from api.resolving import resolved_for
 from api.store import DryRunRecord
 from cost_model.plans import Plan
@@ -31,12 +32,7 @@ def dry_run(dry_run_id: str) -> str:
     return run_dry_run(dry_run_id)
 
 
-@DBOS.step(
-    name="run_dry_run",
-    retries_allowed=True,
-    max_attempts=5,
-    should_retry=lambda error: isinstance(error, SQLAlchemyError),
-)
+@step("run_dry_run")
 def run_dry_run(dry_run_id: str) -> str:
     """Runs the exported config in processes of its own; after a crash it begins anew."""
     table = services().store.dry_runs

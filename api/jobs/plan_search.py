@@ -11,6 +11,7 @@ from api.faults import unexpected
 from api.jobs.names import PLAN_SEARCH
 from api.jobs.pool import Abandoned, WorkerDied
 from api.jobs.services import services
+from api.jobs.steps import step
 from api.store import NewCandidate
 from api.store.records import PredictionRecord
 
@@ -26,11 +27,7 @@ def plan_search(plan_id: str) -> str:
     return run_search(plan_id)
 
 
-def _database_failed(error: BaseException) -> bool:
-    return isinstance(error, SQLAlchemyError)
-
-
-@DBOS.step(name="run_search", retries_allowed=True, max_attempts=5, should_retry=_database_failed)
+@step("run_search")
 def run_search(plan_id: str) -> str:
     """Searches in a process of the pool and keeps the result.
 

@@ -10,6 +10,7 @@ from api.faults import unexpected
 from api.jobs.names import TRIAL
 from api.jobs.pool import ShuttingDown
 from api.jobs.services import services
+from api.jobs.steps import step
 from api.store import TrialRecord
 from planner.errors import RequestError
 from trials.executors.protocol import Executor, State
@@ -42,12 +43,7 @@ def trial(trial_id: str) -> str:
     return run_trial(trial_id)
 
 
-@DBOS.step(
-    name="run_trial",
-    retries_allowed=True,
-    max_attempts=5,
-    should_retry=lambda error: isinstance(error, SQLAlchemyError),
-)
+@step("run_trial")
 def run_trial(trial_id: str) -> str:
     """Submits and watches. Runs at least once: the executor looks the id up before it starts it."""
     table = services().store.trials

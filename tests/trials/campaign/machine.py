@@ -19,6 +19,21 @@ from trials.trial_file import TrialFile
 SMALL = {"hidden": 256, "layers": 4, "heads": 4, "intermediate": 704, "vocab": 4096}
 
 
+def measured_step(seconds: float) -> StepMeasurement:
+    """A step of which only the time matters."""
+    return StepMeasurement(
+        seconds=seconds,
+        forward=0.0,
+        backward=0.0,
+        step=seconds,
+        communication={},
+        traffic_bytes={},
+        loss=1.0,
+        grad_norm=1.0,
+        tokens=1,
+    )
+
+
 def request(**search: object) -> Resolved:
     """A small model on two ranks of a processor; some forty plans."""
     return PlanRequest.parse(
@@ -95,17 +110,6 @@ class Machine:
         outcome = Outcome(kind=kind, phase="forward" if kind == "hang" else None)
         if kind not in ("ok", "pruned"):
             return TrialResult(trial_id=trial.trial_id, outcome=outcome, ranks=())
-        step = StepMeasurement(
-            seconds=seconds,
-            forward=0.0,
-            backward=0.0,
-            step=seconds,
-            communication={},
-            traffic_bytes={},
-            loss=1.0,
-            grad_norm=1.0,
-            tokens=1,
-        )
         gpu = self.cluster.node.gpu.generation != "cpu"
         held = MemoryMeasurement(
             phase="backward", allocated=3 * 2**30 if gpu else 0, reserved=0, host=2**30
@@ -115,7 +119,7 @@ class Machine:
             host="here",
             device="a GPU" if gpu else "cpu",
             outcome=outcome,
-            steps=(step,) * trial.steps,
+            steps=(measured_step(seconds),) * trial.steps,
             memory=() if gpu else (held,),
         )
         return TrialResult(

@@ -2,7 +2,7 @@ import pytest
 
 from cost_model.calibration.observations import STEP_NOISE
 from cost_model.plans import Plan
-from tests.trials.campaign.machine import many_gpus, request
+from tests.trials.campaign.machine import many_gpus, measured_step, request
 from trials.campaign import CampaignSettings, CampaignTrial
 from trials.campaign.observe import measured, observations
 from trials.outcome import Outcome
@@ -11,25 +11,10 @@ from trials.result import (
     KernelMeasurement,
     MemoryMeasurement,
     RankReport,
-    StepMeasurement,
     TrialResult,
 )
 
 SETTINGS = CampaignSettings(steps=5, warmup_steps=1, trial_timeout_s=60)
-
-
-def step(seconds: float) -> StepMeasurement:
-    return StepMeasurement(
-        seconds=seconds,
-        forward=0.0,
-        backward=0.0,
-        step=seconds,
-        communication={},
-        traffic_bytes={},
-        loss=1.0,
-        grad_norm=1.0,
-        tokens=1,
-    )
 
 
 def report(rank: int, *seconds: float, device: str = "a GPU", allocated: int = 0) -> RankReport:
@@ -39,7 +24,7 @@ def report(rank: int, *seconds: float, device: str = "a GPU", allocated: int = 0
         host="here",
         device=device,
         outcome=Outcome(kind="ok"),
-        steps=tuple(step(s) for s in seconds),
+        steps=tuple(measured_step(s) for s in seconds),
         memory=(held,),
     )
 
