@@ -11,6 +11,9 @@ MOST = 1e9
 LEAST = 1e-6
 """Smallest quantity that is not nothing."""
 
+NO_NUMBERS = ("nan", "inf", "-inf")
+"""How JSON tells of floats that it has no number for; fields of measurements may hold them."""
+
 MOST_COUNT = 2**20
 """Largest number of things of a kind: nodes, ranks, cores."""
 
@@ -30,6 +33,8 @@ class Frozen(BaseModel):
         wanted = _plain_types(cls).get(info.field_name or "")
         for one in value if wanted and kind in (list, tuple) else (value,):
             if wanted is None or not isinstance(one, bool | str):
+                continue
+            if float in wanted and one in NO_NUMBERS:  # refused where the field is finite
                 continue
             if bool not in wanted:
                 noun = "a number" if float in wanted else "a number (an integer)"
