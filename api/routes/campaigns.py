@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Response
 
 from api.calibrated import key_of
 from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.cancelling import cancelled
 from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import JobsQuery, page_of
 from api.jobs import Jobs
@@ -18,7 +19,6 @@ from api.schemas.campaigns import (
     campaign_resource,
 )
 from api.store import CampaignRecord, PlanRecord, Store, new_id
-from api.wording import standing
 from planner.errors import Problem, RequestError
 from planner.request import PlanRequest
 
@@ -113,15 +113,6 @@ def get_campaign(record: CampaignOf) -> CampaignResource:
     return campaign_resource(record)
 
 
-def _cancelled(store: Store, record: CampaignRecord) -> CampaignResource:
-    store.campaigns.cancel(record.id)
-    current = store.campaigns.get(record.id)
-    assert current is not None
-    if current.status != "cancelled":
-        raise HTTPException(409, f"the campaign {standing(current.status)} already")
-    return campaign_resource(current)
-
-
 @router.post(
     "/campaigns/{campaign_id}/cancel",
     summary="Cancel a campaign",
@@ -129,7 +120,7 @@ def _cancelled(store: Store, record: CampaignRecord) -> CampaignResource:
 )
 def cancel_campaign(record: CampaignOf, store: StoreOf) -> CampaignResource:
     """Ends its trials; what was learned stays. 409 where it is done already."""
-    return _cancelled(store, record)
+    return campaign_resource(cancelled(store.campaigns, record, "campaign"))
 
 
 @router.delete(
@@ -139,4 +130,4 @@ def cancel_campaign(record: CampaignOf, store: StoreOf) -> CampaignResource:
 )
 def delete_campaign(record: CampaignOf, store: StoreOf) -> CampaignResource:
     """The same as POST .../cancel."""
-    return _cancelled(store, record)
+    return campaign_resource(cancelled(store.campaigns, record, "campaign"))

@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
 
 from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.cancelling import cancelled
 from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import JobsQuery, page_of
 from api.problems import problem_responses
 from api.routes.candidates import Rank, candidate_or_404
 from api.schemas.dry_runs import DryRunPage, DryRunRequest, DryRunResource
-from api.store import DryRunRecord, Store, new_id
-from api.wording import standing
+from api.store import DryRunRecord, new_id
 from planner.errors import Problem, RequestError
 from trials.preflight import missing_libraries
 
@@ -94,15 +94,6 @@ def get_dry_run(record: DryRunOf) -> DryRunResource:
     return DryRunResource.of(record)
 
 
-def _cancelled(store: Store, record: DryRunRecord) -> DryRunResource:
-    store.dry_runs.cancel(record.id)
-    current = store.dry_runs.get(record.id)
-    assert current is not None
-    if current.status != "cancelled":
-        raise HTTPException(409, f"the dry run {standing(current.status)} already")
-    return DryRunResource.of(current)
-
-
 @router.post(
     "/dry-runs/{dry_run_id}/cancel",
     summary="Cancel a dry run",
@@ -110,7 +101,7 @@ def _cancelled(store: Store, record: DryRunRecord) -> DryRunResource:
 )
 def cancel_dry_run(record: DryRunOf, store: StoreOf) -> DryRunResource:
     """Ends its processes; 409 where it is done already. Cancelling twice is fine."""
-    return _cancelled(store, record)
+    return DryRunResource.of(cancelled(store.dry_runs, record, "dry run"))
 
 
 @router.delete(
@@ -120,4 +111,4 @@ def cancel_dry_run(record: DryRunOf, store: StoreOf) -> DryRunResource:
 )
 def delete_dry_run(record: DryRunOf, store: StoreOf) -> DryRunResource:
     """The same as POST .../cancel."""
-    return _cancelled(store, record)
+    return DryRunResource.of(cancelled(store.dry_runs, record, "dry run"))

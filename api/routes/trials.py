@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.dependencies import JobsOf, PlanOf, StoreOf
 from api.executors import Place
+from api.http.cancelling import cancelled
 from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import JobsQuery, page_of
 from api.jobs import Jobs
@@ -24,7 +25,6 @@ from api.schemas.trials import (
 )
 from api.store import CandidateRecord, PlanRecord, Store, TrialRecord
 from api.trials import check_all, trial_of
-from api.wording import standing
 from planner.errors import Problem, RequestError
 
 router = APIRouter(tags=["trials"])
@@ -170,15 +170,6 @@ def get_trial_logs(record: TrialOf, jobs: JobsOf) -> str:
     return jobs.executors.get(record.executor).logs(record.id)
 
 
-def _cancelled(store: Store, record: TrialRecord) -> TrialResource:
-    store.trials.cancel(record.id)
-    current = store.trials.get(record.id)
-    assert current is not None
-    if current.status != "cancelled":
-        raise HTTPException(409, f"the trial {standing(current.status)} already")
-    return trial_resource(current)
-
-
 @router.post(
     "/trials/{trial_id}/cancel",
     summary="Cancel a trial",
@@ -186,7 +177,7 @@ def _cancelled(store: Store, record: TrialRecord) -> TrialResource:
 )
 def cancel_trial(record: TrialOf, store: StoreOf) -> TrialResource:
     """Ends all its processes; 409 where it is done already. Cancelling twice is fine."""
-    return _cancelled(store, record)
+    return trial_resource(cancelled(store.trials, record, "trial"))
 
 
 @router.delete(
@@ -196,4 +187,4 @@ def cancel_trial(record: TrialOf, store: StoreOf) -> TrialResource:
 )
 def delete_trial(record: TrialOf, store: StoreOf) -> TrialResource:
     """The same as POST .../cancel."""
-    return _cancelled(store, record)
+    return trial_resource(cancelled(store.trials, record, "trial"))
