@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from cost_model.plans import Floats, Plan, PlanTable
-from planner.candidate import Candidate, candidate
+from planner.candidate import Candidate, candidate, candidates
 from planner.explain.why import changed_knobs, explain
 from planner.objectives import keys
 from planner.ranking import evaluate, fitting_plans
@@ -133,9 +133,9 @@ def _improvements(resolved: Resolved, own: Candidate, usable: bool) -> tuple[Imp
     if not rows:
         return ()
     prediction = evaluate(resolved.world, picked)
+    better = candidates(resolved.world, picked, prediction)
     return tuple(
-        _improvement(own, candidate(resolved.world, picked, prediction, i), int(effort[row]))
-        for i, row in enumerate(rows)
+        _improvement(own, one, int(effort[row])) for one, row in zip(better, rows, strict=True)
     )
 
 
