@@ -15,6 +15,7 @@ from api import problems
 from api.http.body_limit import BodyLimitMiddleware
 from api.http.etag import ETagMiddleware
 from api.http.security import require_key, require_password
+from api.http.unique_keys import unique_keys
 from api.jobs import Jobs
 from api.problems import Problem, problem_responses
 from api.problems.parameters import given_once
@@ -69,7 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(ETagMiddleware)
     app.add_middleware(BodyLimitMiddleware, limit=app.state.settings.max_body_bytes)
     for router in ROUTERS:
-        guards = [Depends(require_key), Depends(given_once)]
+        guards = [Depends(require_key), Depends(given_once), Depends(unique_keys)]
         app.include_router(router, prefix="/v1", dependencies=guards)
     for router in OPEN_ROUTERS:
         app.include_router(router)

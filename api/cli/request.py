@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.unique_json import parsed_json
 from planner.errors import Problem, RequestError
 
 MODEL, RUN = "Model and cluster", "Training run"
@@ -16,7 +17,9 @@ MODEL, RUN = "Model and cluster", "Training run"
 
 def _read(path: Path, pointer: str) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return parsed_json(path.read_text("utf-8"), pointer)
+    except RequestError:
+        raise
     except OSError as error:
         wanted = "give a preset name or a readable file"
         raise RequestError([Problem(pointer, f"{path} cannot be read", wanted)]) from error

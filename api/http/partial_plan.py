@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from api.problems.parameters import ParameterError
+from api.unique_json import parsed_json
 from cost_model.plans import Plan
 from planner.errors import Problem, RequestError
 from planner.explain import partial_plan
@@ -67,7 +68,9 @@ def columns(text: str, pointer: str) -> dict[str, Any]:
     wanted = "write tp=8,zero_stage=3 or a JSON object"
     if text.lstrip().startswith("{"):
         try:
-            return dict(json.loads(text))
+            return dict(parsed_json(text, pointer))
+        except RequestError:
+            raise
         except (ValueError, RecursionError) as error:
             raise RequestError([Problem(pointer, f"not JSON: {error}", wanted)]) from error
     given: dict[str, Any] = {}

@@ -13,8 +13,8 @@ from starlette.routing import Match
 from api.faults import invalid_fields, invalid_parameters
 from api.problems.model import MEDIA_TYPE, TITLES
 from api.problems.parameters import ParameterError, query_model
-from planner.errors import RequestError
-from planner.request.pointers import problem_of
+from planner.errors import Problem, RequestError
+from planner.request.pointers import models_of, problem_of
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,18 @@ def _body_model(request: Request) -> Any:
     return getattr(getattr(field, "field_info", None), "annotation", None)
 
 
+def _all_missing(model: Any) -> list[dict[str, Any]]:
+    """What an empty body lacks: every field that the model wants."""
+    given = "the body is empty"
+    wanted = [
+        Problem(f"/{name}", given, "the field is required")
+        for one in models_of(model)
+        for name, field in one.model_fields.items()
+        if field.is_required()
+    ]
+    return invalid_fields(wanted or [Problem("", given, "give a JSON object")])
+
+
 def _entry(request: Request, error: dict[str, Any]) -> dict[str, Any]:
     location = str(error["loc"][0])
     if location == "body":
@@ -113,6 +125,8 @@ def _entry(request: Request, error: dict[str, Any]) -> dict[str, Any]:
 async def on_invalid(request: Request, error: Exception) -> JSONResponse:
     """RequestValidationError: the framework refused the body or a parameter."""
     assert isinstance(error, RequestValidationError)
+    if not await request.body() and any(e["loc"] == ("body",) for e in error.errors()):
+        return _invalid(request, _all_missing(_body_model(request)))
     kind = request.headers.get("content-type", "")
     if kind.split(";")[0] != "application/json" and any(
         e["loc"] == ("body",) for e in error.errors()

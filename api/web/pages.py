@@ -19,6 +19,7 @@ from api.schemas.campaigns import campaign_item
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanResource
 from api.schemas.trials import trial_item
+from api.unique_json import parsed_json
 from api.web import bars, form
 from api.web.templating import page
 from api.wording import summary_of
@@ -82,10 +83,13 @@ async def send(request: Request, store: StoreOf, jobs: JobsOf) -> Response:
         try:
             config = None
             if values["config"]:
+                where = "/model/config"
                 try:
-                    config = json.loads(values["config"])
-                except ValueError as error:
-                    where, wanted = "/model/config", "paste a config.json"
+                    config = parsed_json(values["config"], where)
+                except RequestError:
+                    raise
+                except (ValueError, RecursionError) as error:
+                    wanted = "paste a config.json"
                     raise RequestError([Problem(where, f"not JSON: {error}", wanted)]) from error
             body = PlanRequest.parse(form.request_of(values, config))
             resolved = body.resolve()

@@ -91,6 +91,38 @@ def test_what_is_no_json_is_refused_with_its_place(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "pointers"),
+    [
+        ("/v1/plans", ["/model", "/cluster", "/training"]),
+        ("/v1/predict", ["/model", "/cluster", "/training", "/plan"]),
+        ("/v1/check", ["/config"]),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, {"content-type": "application/json"}])
+def test_an_empty_body_is_told_each_field_that_is_missing(
+    client: TestClient, path: str, pointers: list[str], headers: dict[str, str]
+) -> None:
+    answer = client.post(path, content=b"", headers=headers)
+    assert answer.status_code == 422
+    assert [e["pointer"] for e in answer.json()["errors"]] == pointers
+
+
+def test_a_key_that_is_given_twice_is_refused_at_its_place(client: TestClient) -> None:
+    body = b"""{"model": {"preset": "llama-2-7b", "preset": "llama-2-13b"},
+      "training": {"seq_len": 4096, "global_batch": 256},
+      "cluster": {"preset": "dgx-a100-80g", "nodes": 1, "nodes": 2, "nodes": 1},
+      "search": {"software": ["deepspeed", {"a/b": 1, "a/b": 1}]}}"""
+    answer = client.post("/v1/plans", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422, answer.text
+    found = {e["pointer"]: e["given"] for e in answer.json()["errors"]}
+    assert found == {
+        "/model/preset": "the key is given 2 times",
+        "/cluster/nodes": "the key is given 3 times",
+        "/search/software/1/a~1b": "the key is given 2 times",
+    }
+
+
+@pytest.mark.parametrize(
     ("query", "parameter"),
     [
         ("limit=0", "limit"),
