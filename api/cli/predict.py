@@ -19,6 +19,8 @@ from planner.candidate import Candidate
 from planner.request import PredictRequest
 from planner.search import predict_one
 
+EXIT_REFUSED = 1
+
 
 def _parts(title: str, rows: list[tuple[str, str]]) -> Table:
     table = Table(title=title, box=box.SIMPLE, title_justify="left", show_header=False)
@@ -49,16 +51,18 @@ def predict(
     calibration: CalibrationFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Predict memory and step time of one plan."""
+    """Predict memory and step time of one plan; exit code 1 where it would be refused."""
     asked = PredictRequest.parse(request | {"plan": plan or Plan()})
     resolved = with_file(asked.resolve(), calibration)
     chosen = completed(plan or Plan(), resolved)
     predicted = predict_one(resolved, chosen)
     if as_json:
         typer.echo(json.dumps(predicted.to_json(), indent=2))
-        return
-    out = console()
-    out.print(ranking((predicted.candidate,), "Prediction"))
-    _breakdown(out, predicted.candidate)
+    else:
+        out = console()
+        out.print(ranking((predicted.candidate,), "Prediction"))
+        _breakdown(out, predicted.candidate)
     for violation in predicted.violations:
-        out.print(f"{violation.kind}: {violation.message}", style="red", highlight=False)
+        typer.echo(f"{violation.kind}: [{violation.rule}] {violation.message}", err=True)
+    if predicted.violations:
+        raise typer.Exit(EXIT_REFUSED)

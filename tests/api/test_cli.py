@@ -55,6 +55,19 @@ def test_predict_fills_in_the_degrees_that_follow() -> None:
     assert (plan["tp"], plan["dp"], plan["grad_accum"]) == (2, 4, 64)
 
 
+def test_predict_of_a_plan_that_breaks_a_rule_fails_and_says_why() -> None:
+    knobs = ("--software", "deepspeed", "--pp", "2", "--zero-stage", "2")
+    told = CliRunner().invoke(app, ["predict", *REQUEST, *knobs, "--json"])
+    assert told.exit_code == 1
+    broken = json.loads(told.stdout)["violations"]
+    assert broken
+    assert all(f"[{v['rule']}] {v['message']}" in told.stderr for v in broken)
+    table = CliRunner().invoke(app, ["predict", *REQUEST, *knobs])
+    assert table.exit_code == 1
+    assert "Prediction" in table.stdout
+    assert table.stderr == told.stderr
+
+
 def test_predict_agrees_with_the_ranking() -> None:
     best = json.loads(_run("plan", *REQUEST, "--json", "--keep", "1").output)["candidates"][0]
     flags: list[str] = []
