@@ -1,5 +1,6 @@
 """Cancels what a job works on."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import HTTPException
@@ -11,9 +12,17 @@ from api.wording import standing
 Record = TypeVar("Record", bound=JobRecord)
 
 
-def cancelled(table: JobTable[Any, Record], record: Record, noun: str) -> Record:
-    """The record once it is cancelled, which may have been before; 409 where it is done already."""
-    table.cancel(record.id)
+def cancelled(
+    table: JobTable[Any, Record],
+    record: Record,
+    noun: str,
+    cancel: Callable[[str], object] | None = None,
+) -> Record:
+    """The record once it is cancelled, which may have been before; 409 where it is done already.
+
+    cancel: cancels it by its id, where more than its row has to be told.
+    """
+    (cancel or table.cancel)(record.id)
     current = table.get(record.id)
     assert current is not None
     if current.status != "cancelled":

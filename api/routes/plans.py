@@ -2,19 +2,21 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from api.calibrated import key_of
 from api.dependencies import JobsOf, PlanOf, StoreOf
+from api.http.cancelling import cancelled
 from api.http.idempotency import IdempotencyKey, conflict_as_409, once
 from api.http.paging import PageQuery, page_of
 from api.http.partial_plan import parsed
+from api.jobs import Jobs
 from api.problems import problem_responses
 from api.routes.explain import explained
 from api.schemas.candidates import CandidateItem
 from api.schemas.plans import PlanPage, PlanResource
 from api.store import PlanRecord, Store
-from api.wording import standing, summary_of
+from api.wording import summary_of
 from planner.request import PlanRequest, Resolved
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -115,12 +117,8 @@ def get_plan(
     return resource.model_copy(update={"explanation": asked})
 
 
-def _cancel(plan: PlanRecord, store: Store, cancelled: bool) -> PlanResource:
-    record = store.plan(plan.id)
-    assert record is not None
-    if not cancelled and record.status != "cancelled":
-        raise HTTPException(409, f"the search {standing(record.status)} already")
-    return _resource(store, record)
+def _cancelled(plan: PlanRecord, store: Store, jobs: Jobs) -> PlanResource:
+    return _resource(store, cancelled(store.requests, plan, "search", jobs.cancel_plan))
 
 
 @router.post(
@@ -130,7 +128,7 @@ def _cancel(plan: PlanRecord, store: Store, cancelled: bool) -> PlanResource:
 )
 def cancel_plan(plan: PlanOf, store: StoreOf, jobs: JobsOf) -> PlanResource:
     """Stops the search; 409 where it is done already. Cancelling twice is fine."""
-    return _cancel(plan, store, jobs.cancel_plan(plan.id))
+    return _cancelled(plan, store, jobs)
 
 
 @router.delete(
@@ -140,4 +138,4 @@ def cancel_plan(plan: PlanOf, store: StoreOf, jobs: JobsOf) -> PlanResource:
 )
 def delete_plan(plan: PlanOf, store: StoreOf, jobs: JobsOf) -> PlanResource:
     """The same as POST .../cancel; what was found stays."""
-    return _cancel(plan, store, jobs.cancel_plan(plan.id))
+    return _cancelled(plan, store, jobs)
