@@ -24,9 +24,10 @@ def _arguments() -> argparse.Namespace:
         "--out-of-fold",
         nargs="?",
         const="family",
-        choices=("family", "width", "memory"),
-        help="predict each model (or each hidden size) with coefficients fitted without it;"
-        " memory: each model's memory and outcome alone",
+        choices=("family", "width", "size", "source", "memory"),
+        help="predict each model with coefficients fitted without it; or each hidden size, each"
+        " source's runs on one number of GPUs, each source; memory: each model's memory and"
+        " outcome alone",
     )
     return parser.parse_args()
 

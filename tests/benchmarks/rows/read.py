@@ -65,6 +65,11 @@ class Row:
         return f"{style}-h{self.model.hidden}"
 
     @property
+    def size(self) -> str:
+        """Rows of one source on one number of GPUs: held out where a cluster was never seen."""
+        return f"{self.source}-x{self.gpus}"
+
+    @property
     def sweep(self) -> str:
         """Key of the rows that differ only in the plan."""
         return (
