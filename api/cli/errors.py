@@ -23,14 +23,26 @@ _OPTIONS = {
     "/cluster/nodes": "--nodes",
     "/search/fixed": "--fix",
     "/search/limits": "--limit",
+    "/cluster/gpus_per_node": "--gpus-per-node",
     "/training/lora/rank": "--lora-rank",
     "/trial_id": "--name",
+    "/router_bonus/weight": "--router-bonus",
+    "/router_bonus/over": "--router-bonus-over",
 }
 """Options that are not named like the field that they set."""
 
+OWN_OPTION = {
+    ("training", name)
+    for name in (
+        *("seq_len", "global_batch", "global_batch_tokens", "precision", "optimizer"),
+        *("attention", "tokens", "lora"),
+    )
+}
+"""Fields with an option of their own name; every other one is set by --field."""
+
 TRIAL_OPTIONS = {
     *("name", "steps", "warmup_steps", "max_trials", "parallel", "confidence"),
-    *("max_seconds", "sampler", "seed"),
+    *("max_seconds", "sampler", "seed", "timeout_s", "step_limit_s", "data"),
 }
 """Options of trials and campaigns, named like fields at the root."""
 
@@ -39,12 +51,20 @@ def option_of(pointer: str) -> str:
     """The option that sets a field, for messages."""
     if pointer in _OPTIONS:
         return _OPTIONS[pointer]
-    parts = pointer.strip("/").split("/")
-    if len(parts) == 2 and parts[0] in {"training", "search"}:
-        return "--" + parts[1].replace("_", "-")
-    if parts[0] in TRIAL_OPTIONS:
-        return "--" + parts[0].replace("_", "-")
-    return pointer or "request"
+    first, *rest = pointer.strip("/").split("/")
+    if first == "search" and rest[:1] == ["allow"]:
+        return "--allow, --forbid"
+    if len(rest) == 1 and (first == "search" or (first, rest[0]) in OWN_OPTION):
+        return _flag(rest[0])
+    if first in {"training", "cluster"} and rest:
+        return "--field " + ".".join((first, *rest))
+    if first == "adapt_micro_batch":
+        return " ".join(["--adapt", *rest])
+    return _flag(first) if first in TRIAL_OPTIONS else pointer or "request"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def shown(command: Callable[P, R]) -> Callable[P, R]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.other_fields import whole, with_fields
 from api.unique_json import parsed_json
 from planner.errors import Problem, RequestError
 
@@ -34,19 +35,11 @@ def _named(value: str, pointer: str) -> Any:
     return {"preset": value}
 
 
-def _cluster(value: str, nodes: int | None) -> Any:
+def _cluster(value: str, **parts: int | None) -> Any:
     cluster = _named(value, "/cluster")
-    if isinstance(cluster, dict) and nodes is not None:
-        cluster = cluster | {"nodes": nodes}
+    if isinstance(cluster, dict):
+        cluster = cluster | {name: part for name, part in parts.items() if part is not None}
     return cluster
-
-
-def _whole(text: str | None) -> Any:
-    """A count that may be written as 300e9; what is no number is left for the request to refuse."""
-    try:
-        return None if text is None else int(float(text))
-    except (ValueError, OverflowError):
-        return text
 
 
 def _options(
@@ -71,6 +64,10 @@ def _options(
     ],
     nodes: Annotated[
         int | None, typer.Option("--nodes", "-n", help="Nodes there are.", rich_help_panel=MODEL)
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(help="GPUs of a node; default the preset's.", rich_help_panel=MODEL),
     ] = None,
     seq_len: Annotated[int, typer.Option(help="Tokens of a sequence.", rich_help_panel=RUN)],
     global_batch: Annotated[
@@ -98,8 +95,24 @@ def _options(
     qlora: Annotated[
         bool, typer.Option("--qlora", help="LoRA on a frozen 4-bit base.", rich_help_panel=RUN)
     ] = False,
+    double_quantized: Annotated[
+        bool,
+        typer.Option(
+            "--double-quantized",
+            help="QLoRA whose quantisation constants are quantised too.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
     lora_rank: Annotated[
         int | None, typer.Option(help="Rank of the adapters.", rich_help_panel=RUN)
+    ] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Any other field of the API's request: training.matmul_precision=fp8, "
+            "cluster.usd_per_gpu_hour=2.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
 ) -> dict[str, Any]:
     """The request of the options, as the API takes it."""
@@ -110,16 +123,20 @@ def _options(
         "precision": precision,
         "optimizer": optimizer,
         "attention": attention,
-        "tokens": _whole(tokens),
+        "tokens": None if tokens is None else whole(tokens),
     }
-    if lora or qlora or lora_rank is not None:
+    if lora or qlora or double_quantized or lora_rank is not None:
         adapters = {"rank": lora_rank} if lora_rank is not None else {}
-        training["lora"] = adapters | {"quantized_base": qlora}
-    return {
+        four_bit = {"quantized_base": qlora or double_quantized}
+        if double_quantized:
+            four_bit["double_quantized"] = True
+        training["lora"] = adapters | four_bit
+    request = {
         "model": _named(model, "/model"),
-        "cluster": _cluster(cluster, nodes),
+        "cluster": _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node),
         "training": {name: value for name, value in training.items() if value is not None},
     }
+    return with_fields(request, field or [], "--field")
 
 
 def with_options(

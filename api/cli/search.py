@@ -93,6 +93,19 @@ def _options(
     headroom_gib: Annotated[
         float, typer.Option(help="GPU memory that must stay free.", rich_help_panel=PANEL)
     ] = 0.0,
+    min_fits_probability: Annotated[
+        float | None,
+        typer.Option(
+            help="Plans less likely to fit are left out; default 0.8.", rich_help_panel=PANEL
+        ),
+    ] = None,
+    rank_by: Annotated[
+        str | None,
+        typer.Option(
+            help="prediction, or expected: step time over the probability of fitting.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
     keep: Annotated[int, typer.Option(help="Plans to keep.", rich_help_panel=PANEL)] = 50,
 ) -> dict[str, Any]:
     """The `search` of a request, of the options."""
@@ -105,8 +118,12 @@ def _options(
         "headroom_gib": headroom_gib,
         "keep": keep,
     }
-    if deadline_days is not None:
-        options["deadline_days"] = deadline_days
+    given = {
+        "deadline_days": deadline_days,
+        "min_fits_probability": min_fits_probability,
+        "rank_by": rank_by,
+    }
+    options |= {name: value for name, value in given.items() if value is not None}
     if software:
         options["software"] = software
     return options

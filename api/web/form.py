@@ -7,11 +7,12 @@ from urllib.parse import parse_qsl
 from fastapi import HTTPException, Request
 
 from api.http.partial_plan import columns
+from api.other_fields import whole, with_fields
 from planner.request.search import Objective
 
 FIELDS = (
-    "model", "config", "cluster", "nodes", "seq_len", "global_batch", "tokens", "precision",
-    "method", "objective", "around", "what_if",
+    "model", "config", "cluster", "nodes", "gpus_per_node", "seq_len", "global_batch", "tokens",
+    "precision", "method", "objective", "around", "what_if", "others",
 )  # fmt: skip
 
 DEFAULTS = {
@@ -19,6 +20,7 @@ DEFAULTS = {
     "config": "",
     "cluster": "dgx-a100-80g",
     "nodes": "1",
+    "gpus_per_node": "",
     "seq_len": "4096",
     "global_batch": "256",
     "tokens": "",
@@ -27,13 +29,18 @@ DEFAULTS = {
     "objective": "throughput",
     "around": "",
     "what_if": "",
+    "others": "",
 }
 
 METHODS = {
     "full": None,
     "lora": {"quantized_base": False},
     "qlora": {"quantized_base": True},
+    "qlora, double quantized": {"quantized_base": True, "double_quantized": True},
 }
+
+OTHERS = "other fields"
+"""What a problem with a line of them points to."""
 
 OBJECTIVES: tuple[str, ...] = Objective.__args__  # type: ignore[attr-defined]
 
@@ -51,18 +58,10 @@ async def submitted(request: Request) -> dict[str, str]:
     return DEFAULTS | {name: sent[name].strip() for name in FIELDS if name in sent}
 
 
-def _number(text: str) -> Any:
-    """A whole number, also written as 300e9; other text is left for the request to refuse."""
-    try:
-        return int(float(text.replace(",", "")))
-    except (ValueError, OverflowError):
-        return text
-
-
 def request_of(form: Mapping[str, str], config: Any) -> dict[str, Any]:
     """The form as POST /v1/plans takes it; config: the model's config.json, if one was given."""
     training: dict[str, Any] = {
-        name: _number(form[name]) for name in ("seq_len", "global_batch", "tokens") if form[name]
+        name: whole(form[name]) for name in ("seq_len", "global_batch", "tokens") if form[name]
     }
     if form["precision"]:
         training["precision"] = form["precision"]
@@ -72,9 +71,14 @@ def request_of(form: Mapping[str, str], config: Any) -> dict[str, Any]:
     search: dict[str, Any] = {"objective": form["objective"], "what_if": bool(form["what_if"])}
     if form["around"]:
         search["around"] = columns(form["around"], "/search/around")
-    return {
+    cluster = {"preset": form["cluster"], "nodes": whole(form["nodes"])}
+    if form["gpus_per_node"]:
+        cluster["gpus_per_node"] = whole(form["gpus_per_node"])
+    request = {
         "model": {"preset": form["model"]} if config is None else {"config": config},
-        "cluster": {"preset": form["cluster"], "nodes": _number(form["nodes"])},
+        "cluster": cluster,
         "training": training,
         "search": search,
     }
+    others = [line.strip() for line in form["others"].splitlines()]
+    return with_fields(request, filter(None, others), OTHERS)

@@ -12,6 +12,7 @@ from api.dependencies import JobsOf, PlanOf, StoreOf
 from api.http.cursor import encode
 from api.http.filters import CandidateFilters, filters_of, query_of
 from api.http.partial_plan import asked_of, knobs_of
+from api.resolving import resolved_of
 from api.routes.candidates import Rank, get_candidate, get_ds_config
 from api.routes.explain import explained
 from api.routes.plans import calibration_for
@@ -62,6 +63,7 @@ def _ask(store: StoreOf, values: dict[str, str], problems: tuple[Problem, ...] =
         models=catalogue.model_names(),
         clusters=catalogue.cluster_names(),
         objectives=form.OBJECTIVES,
+        methods=form.METHODS,
         values=values,
         problems=problems,
         recent=[PlanResource.of(r) for r in store.plans(RECENT)],
@@ -188,6 +190,7 @@ def look(plan: PlanOf, store: StoreOf, jobs: JobsOf, rank: Rank) -> Response:
         ds_config=json.dumps(get_ds_config(plan, store, rank), indent=2),
         formats=list(FORMATS),
         executors=jobs.executors.places(),
+        mixture=resolved_of(plan).model.is_moe,
     )
 
 

@@ -74,12 +74,22 @@ def start_dry_run(
     return _made(make, plan.id)
 
 
+def _with_options(given: dict[str, str]) -> dict[str, Any]:
+    """A trial's form with the options that are objects in a request."""
+    fields: dict[str, Any] = dict(given)
+    if given.get("adapt_micro_batch"):
+        fields["adapt_micro_batch"] = {}
+    if given.get("router_bonus"):
+        fields["router_bonus"] = {"weight": _typed(given["router_bonus"])}
+    return fields
+
+
 @router.post("/plans/{plan_id}/candidates/{rank}/trial")
 def start_trial(plan: PlanOf, store: StoreOf, jobs: JobsOf, rank: Rank, given: Fields) -> Response:
     """The form on a candidate's page."""
 
     def make() -> str:
-        body = _parsed(TrialsRequest, given | {"candidates": [rank]})
+        body = _parsed(TrialsRequest, _with_options(given) | {"candidates": [rank]})
         return trial_item(trials.added(body, plan, store, jobs)[0]).links.page
 
     return _made(make, plan.id)

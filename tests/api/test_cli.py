@@ -162,6 +162,46 @@ def test_why_not_names_the_terms_that_another_plan_loses() -> None:
     assert "heads-tp" in _run("why-not", *REQUEST, "--tp", "3").output
 
 
+def test_any_field_of_a_request_can_be_set_by_its_path() -> None:
+    fields = ["--field", "training.matmul_precision=fp8", "--field", "cluster.preset=dgx-h100"]
+    plain = json.loads(_run("predict", *REQUEST, *fields[2:], "--zero-stage", "3", "--json").output)
+    fast = json.loads(_run("predict", *REQUEST, *fields, "--zero-stage", "3", "--json").output)
+    seconds = [f["candidate"]["step"]["parts"]["compute"] for f in (plain, fast)]
+    assert seconds[1] < 0.9 * seconds[0]
+    one = json.loads(
+        _run("predict", *REQUEST, "--gpus-per-node", "1", "--zero-stage", "3", "--json").output
+    )
+    assert one["candidate"]["gpus"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (["training.matmul=fp8"], ["--field training.matmul", "matmul_precision"]),
+        (["training.seq_len.x=1"], ["--field", "seq_len is 4096"]),
+        (["matmul_precision"], ["--field", "path=value"]),
+        (["training.dropout=0.1", "training.dropout=0.2"], ["--field", "give it once"]),
+    ],
+)
+def test_a_field_that_cannot_be_set_is_named(fields: list[str], words: list[str]) -> None:
+    given = [word for field in fields for word in ("--field", field)]
+    done = _run("predict", *REQUEST, *given)
+    assert done.exit_code == 2, done.output
+    for word in words:
+        assert word in done.output
+
+
+def test_double_quantised_constants_take_less_memory() -> None:
+    """QLoRA, arXiv 2305.14314, section 3: 0.127 bits a weight instead of 0.5, of 13.0 billion
+    weights less the embeddings and the head that stay in 16 bits."""
+    held = [
+        json.loads(_run("predict", *REQUEST, method, "--gpus-per-node", "1", "--json").output)
+        for method in ("--qlora", "--double-quantized")
+    ]
+    plain, doubled = (one["candidate"]["memory"]["total_bytes"] for one in held)
+    assert (plain - doubled) / ((0.5 - 0.127) / 8 * 12.69e9) == pytest.approx(1, rel=0.05)
+
+
 def test_models_and_hardware_are_listed() -> None:
     assert "llama-2-13b" in _run("models").output
     names = {c["preset"] for c in json.loads(_run("hardware", "--json").output)["clusters"]}
@@ -267,6 +307,25 @@ def test_a_calibration_file_goes_into_predictions_of_its_cluster_alone(
 
 
 @pytest.mark.slow
+def test_a_trial_adapts_its_micro_batch_and_measures_the_load_of_experts(
+    tmp_path: Path, tiny: list[str]
+) -> None:
+    pytest.importorskip("deepspeed")
+    config = json.loads(Path(tiny[1]).read_text())
+    mixture = {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 4}
+    Path(tiny[1]).write_text(json.dumps(config | mixture | {"model_type": "mixtral"}))
+    done = _run(
+        "trial", *tiny, "--name", "one", "--root", str(tmp_path / "trials"), "--dp", "2",
+        "--steps", "4", "--adapt", "patience=1", "--adapt", "slow_communication_s=60",
+        "--router-bonus", "0.1",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "micro-batch 1 x 2: 1 steps" in done.output
+    assert "micro-batch 2 x 1: 3 steps" in done.output
+    assert "busiest expert over the mean" in done.output
+
+
+@pytest.mark.slow
 def test_a_campaign_prints_what_it_learned_and_keeps_it(tmp_path: Path, tiny: list[str]) -> None:
     pytest.importorskip("deepspeed")
     path = tmp_path / "cpu.json"
@@ -322,6 +381,10 @@ def test_a_mistyped_command_is_told_the_nearest_one() -> None:
         (["campaign", *REQUEST, "--name", "x", "--max-trials", "0"], "--max-trials"),
         (["trial", *REQUEST, "--name", "../x"], "--name"),
         (["trial", *REQUEST, "--name", "x", "--steps", "0"], "--steps"),
+        (["trial", *REQUEST, "--name", "x", "--timeout-s", "-1"], "--timeout-s"),
+        (["trial", *REQUEST, "--name", "x", "--adapt", "largst=3"], "--adapt largst"),
+        (["trial", *REQUEST, "--name", "x", "--router-bonus", "-1"], "--router-bonus"),
+        (["trial", *REQUEST, "--name", "x", "--router-bonus-over", "mean"], "--router-bonus"),
     ],
 )
 def test_a_trial_that_cannot_be_named_or_measured_is_refused_by_its_option(

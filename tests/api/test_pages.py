@@ -60,6 +60,33 @@ def test_a_form_with_a_fault_comes_back_with_what_is_wrong(client: TestClient) -
     assert 'value="8192"' in answer.text
 
 
+def test_the_form_sets_any_field_of_a_request(client: TestClient) -> None:
+    answer = _send(
+        client,
+        cluster="dgx-h100",
+        gpus_per_node="2",
+        method="qlora, double quantized",
+        others="training.matmul_precision=fp8\n\nsearch.keep=3",
+    )
+    assert answer.status_code == 303, answer.text
+    found = client.get(f"/v1{answer.headers['location']}").json()
+    assert found["summary"]["cluster"]["gpus"] == 2
+    training = found["summary"]["training"]
+    assert training["matmul_precision"] == "fp8"
+    assert training["lora"]["double_quantized"]
+    wrong = _send(client, others="matmul_precision")
+    assert wrong.status_code == 422
+    assert "path=value" in wrong.text
+    assert "/training/foo" in _send(client, others="training.foo=1").text
+
+
+@pytest.mark.parametrize("field", ["nodes", "gpus_per_node", "seq_len", "global_batch", "tokens"])
+def test_a_fraction_of_a_count_is_refused_and_not_cut(client: TestClient, field: str) -> None:
+    answer = _send(client, **{field: "1.5"})
+    assert answer.status_code == 422
+    assert f"/{field}</code>" in answer.text
+
+
 def test_a_pasted_config_stands_for_the_model(client: TestClient) -> None:
     assert "not JSON" in _send(client, config="{").text
     assert "mamba" in _send(client, config='{"model_type": "mamba"}').text
@@ -144,7 +171,10 @@ def test_a_candidate_is_verified_from_its_page(client: TestClient) -> None:
     own = f"/plans/{plan['id']}/candidates/1"
     sent = _parsed(client.get(own).text).sent
     assert sent == [f"{own}/dry-run", f"{own}/trial"]
-    for url, form in ((sent[0], {}), (sent[1], {"executor": "local", "steps": "3"})):
+    for url, form in (
+        (sent[0], {}),
+        (sent[1], {"executor": "local", "steps": "3", "adapt_micro_batch": "yes"}),
+    ):
         answer = client.post(url, data=form, follow_redirects=False)
         assert answer.status_code == 303, answer.text
         page = answer.headers["location"]
