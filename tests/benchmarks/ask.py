@@ -81,19 +81,20 @@ def ask(
     return Answers(**columns, fits=fits, parts=dict(parts), categories=dict(categories))
 
 
-def ask_what_can_be(rows: Sequence[Row]) -> tuple[list[Row], list[Skipped], Answers]:
-    """(rows that have an answer, those that have none and why, the answers).
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a row of a kind never seen before may raise; it must not stop the others."""
 
-    A row of a kind never seen before must not stop the others.
-    """
+
+def ask_what_can_be(rows: Sequence[Row]) -> tuple[list[Row], list[Skipped], Answers]:
+    """(rows that have an answer, those that have none and why, the answers)."""
     refused: dict[int, str] = {}
     try:
         answers = ask(rows)
-    except (ArithmeticError, KeyError, ValueError, IndexError):
+    except FAILURES:
         for group in _groups(rows):
             try:
                 ask([rows[i] for i in group])
-            except (ArithmeticError, KeyError, ValueError, IndexError) as error:
+            except FAILURES as error:
                 refused |= {int(i): f"no prediction: {error!s:.80}" for i in group}
         answers = ask([row for i, row in enumerate(rows) if i not in refused])
     asked = [i for i in range(len(rows)) if i not in refused]

@@ -184,3 +184,40 @@ def test_a_directory_is_read_file_by_file(tmp_path: Path) -> None:
     assert len(read_directory(tmp_path)) == 3
     with pytest.raises(FileNotFoundError):
         read_directory(tmp_path / "nowhere")
+
+
+def test_nothing_hangs_on_where_a_row_comes_from() -> None:
+    renamed = row(source="elsewhere", row_id="7", url="")
+    assert (renamed.model, renamed.plan, renamed.measured) == (
+        row().model,
+        row().plan,
+        row().measured,
+    )
+
+
+def test_words_and_thousands_are_read_as_numbers() -> None:
+    found = row(hidden="12,288", oom="yes", zero_stage="ZeRO-1", dp="1")
+    assert found.model.hidden == 12288
+    assert found.measured.oom
+    assert found.plan.zero_stage == 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name"),
+    [
+        ("A100-SXM4-40GB", "a100-40g-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("V100-PCIE-16GB", "v100-16g-pcie"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+        ("H20", "h20"),
+        ("A10", "a10"),
+        ("MI300X", "mi300x"),
+    ],
+)
+def test_gpus_are_known_by_the_names_that_drivers_print(gpu: str, name: str) -> None:
+    assert row(gpu=gpu, gpu_mem_gb="").cluster.node.gpu.name == name
+
+
+def test_an_unlisted_network_is_read_from_its_kind_and_rate() -> None:
+    network = row(interconnect="NVLink 4; 8x 400G RoCEv2").cluster.network
+    assert (network.kind, network.node_bytes_per_s) == ("roce", 400e9)

@@ -44,7 +44,7 @@ def _model_parallel(raw: RawRow, gpus: int, ledger: Ledger) -> tuple[int, int]:
     cp = raw.integer("cp") or 1
     if tp and pp:
         return tp, pp
-    fully_sharded = raw.integer("zero_stage") == 3 or "fsdp" in raw.text("sharding").lower()
+    fully_sharded = raw.zero_stage == 3 or "fsdp" in raw.text("sharding").lower()
     litgpt = "litgpt" in raw.text("framework").lower()
     if gpus in (1, dp) or fully_sharded or litgpt:
         ledger.assume("no_tensor_parallelism")

@@ -237,7 +237,7 @@ def _refuse(raw: RawRow, name: str) -> None:
             raise Skip(reason)
     if raw.arguments.get("multi-latent-attention"):
         raise Skip("latent attention's ranks not stated")
-    if "distill" in raw.text("row_id").lower():
+    if "distill" in raw.notes.lower():
         raise Skip("two models at once")
     if raw.arguments.get("mtp-num-layers"):
         raise Skip("multi-token prediction")

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from typing import Literal
 
 from cost_model import catalogue
 from cost_model.catalogue.hardware import network as catalogue_network
@@ -16,6 +17,8 @@ _MACHINES: tuple[tuple[str, dict[int, str]], ...] = (
     (r"gb200", {192: "gb200-nvl72"}),
     (r"b200", {192: "dgx-b200"}),
     (r"h200", {141: "dgx-h200"}),
+    (r"\bh20\b", {96: "h800-sxm"}),
+    (r"h100.*nvl\b", {94: "h100-pcie"}),
     (r"h100.*pcie", {80: "h100-pcie"}),
     (r"h100", {80: "dgx-h100"}),
     (r"h800", {80: "h800-sxm"}),
@@ -23,9 +26,10 @@ _MACHINES: tuple[tuple[str, dict[int, str]], ...] = (
     (r"a100.*pcie", {80: "a100-80g-pcie", 40: "a100-40g-pcie"}),
     (r"a100", {80: "dgx-a100-80g", 40: "dgx-a100-40g"}),
     (r"v100.*sxm3|dgx-2", {32: "dgx-2"}),
+    (r"v100.*pci", {32: "a6000-box", 16: "a6000-box"}),
     (r"v100", {32: "p3dn", 16: "p3.16xlarge"}),
     (r"a10g?\b", {24: "a10g-box"}),
-    (r"l40s?", {48: "l40s-box"}),
+    (r"l40s", {48: "l40s-box"}),
     (r"\bl4\b", {24: "l4-box"}),
     (r"\bt4\b", {16: "t4-box"}),
     (r"4090", {24: "4090-box"}),
@@ -35,7 +39,16 @@ _MACHINES: tuple[tuple[str, dict[int, str]], ...] = (
     (r"mi300", {192: "mi300x-box"}),
     (r"mi250", {64: "mi250-box"}),
 )
-_GPU_OVERRIDES = ((r"hbm2e 96|h100.*96", "h100-96g-500w"),)
+_GPU_OVERRIDES = (
+    (r"hbm2e 96|h100.*96", "h100-96g-500w"),
+    (r"\bh20\b", "h20"),
+    (r"h100.*nvl\b", "h100-nvl"),
+    (r"v100.*pci.* 32", "v100-32g-pcie"),
+    (r"v100.*pci", "v100-16g-pcie"),
+    (r"\ba10\b", "a10"),
+    (r"mi250x", "mi250x"),
+)
+"""GPUs in the machine of a sister: the text is the name, a space and the memory in GB."""
 
 _WRITTEN_LINKS = (
     (r"jean ?zay", "v100-quad"),
@@ -81,10 +94,15 @@ def _machine_name(gpu: str, memory: float | None, written: str, ledger: Ledger) 
                 return name
     if memory is None:
         ledger.assume("gpu_memory_from_name")
-        printed = re.search(r"(\d+) ?gb", gpu.lower())
-        memory = float(printed.group(1)) if printed else float(max(by_memory))
+        memory = float(printed_gb(gpu) or max(by_memory))
     nearest = min(by_memory, key=lambda gb: abs(gb - memory))
     return by_memory[nearest]
+
+
+def printed_gb(gpu: str) -> int | None:
+    """The memory that a GPU's name carries, GB: `A100-SXM4-40GB`, `A100 80G`."""
+    found = re.search(r"(?<![a-z0-9])(\d+) ?gb?\b", gpu.lower())
+    return int(found.group(1)) if found else None
 
 
 AMPLE_HOST_GIB = 8192.0
@@ -121,8 +139,44 @@ def _network(written: str, ledger: Ledger, default: Network) -> Network:
     for pattern, name in _NETWORKS:
         if re.search(pattern, text):
             return catalogue_network(name)
+    told = _told_network(text, default)
+    if told is not None:
+        return told
     ledger.assume("network_of_gpu")
     return default
+
+
+_KINDS: tuple[tuple[str, Literal["infiniband", "roce", "efa", "omnipath", "ethernet"]], ...] = (
+    (r"infiniband|\bib\b", "infiniband"),
+    (r"roce|rdma over", "roce"),
+    (r"\befa\b", "efa"),
+    (r"ethernet|gbe\b|\btcp\b", "ethernet"),
+)
+_LATENCIES_US = {"infiniband": 5.0, "roce": 8.0, "efa": 20.0, "omnipath": 5.0, "ethernet": 30.0}
+"""Of one hop, as the catalogue has them by kind."""
+
+
+def _told_network(text: str, default: Network) -> Network | None:
+    """A network from a text that names its kind and its rate; None where it lacks either.
+
+    `4x 100 Gbps EFA`, `8 x 400G RoCEv2 (Spectrum-X)`, `100 Gbit/s Ethernet`; a rate without a count
+    is the node's unless it is said to be each GPU's.
+    """
+    for part in re.split(r"[;,]|\+", text):
+        kind = next((kind for pattern, kind in _KINDS if re.search(pattern, part)), None)
+        rate = re.search(r"(?:(\d+) ?x ?)?(\d+(?:\.\d+)?) ?(?:g|gb|gbe|gbps|gbit/s|gb/s)\b", part)
+        if kind is None or rate is None:
+            continue
+        ports = int(rate.group(1) or 1)
+        if "per gpu" in part:
+            ports = default.ports_per_node
+        return Network(
+            kind=kind,
+            gbps_per_port=float(rate.group(2)),
+            ports_per_node=ports,
+            latency_us=_LATENCIES_US[kind],
+        )
+    return None
 
 
 def cluster_of(raw: RawRow, gpus: int, ledger: Ledger) -> ClusterSpec:
@@ -153,7 +207,8 @@ def cluster_of(raw: RawRow, gpus: int, ledger: Ledger) -> ClusterSpec:
         raise Skip("ranks do not fill the nodes")
     ledger.assume("ample_host_ram")
     node = base.node.model_copy(update={"gpus_per_node": per_node, "host_ram_gib": AMPLE_HOST_GIB})
-    special = next((c for pattern, c in _GPU_OVERRIDES if re.search(pattern, gpu.lower())), None)
+    spelled = f"{gpu.lower()} {raw.integer('gpu_mem_gb') or printed_gb(gpu)}"
+    special = next((c for pattern, c in _GPU_OVERRIDES if re.search(pattern, spelled)), None)
     if special is None and name == _COMMON_SERVER:
         special = _chip(gpu)
     if special is not None:

@@ -16,9 +16,8 @@ def _zero_stage(  # noqa: PLR0911 - one line a spelling
     raw: RawRow, software: Software, alone: bool, ledger: Ledger
 ) -> int:
     """alone: whether there is neither tensor nor pipeline parallelism."""
-    stage = raw.number("zero_stage")
-    if stage is not None:
-        return int(stage)
+    if raw.zero_stage is not None:
+        return raw.zero_stage
     shards = re.search(r"WeightShard.*?\]=\[\[\d+, \d+, \d+, (\d), (\d), (\d)", raw.notes)
     if shards:
         weight, gradient, states = (int(flag) for flag in shards.groups())

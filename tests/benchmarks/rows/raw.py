@@ -2,12 +2,14 @@
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _UNKNOWN = {"", "na", "n/a", "nan", "none", "null", "?", "-"}
 
 
@@ -28,9 +30,10 @@ class RawRow:
         if cell.lower() in _UNKNOWN:
             return None
         try:
-            return float(cell)
+            found = float(re.sub(r"(?<=\d),(?=\d{3}\b)", "", cell))
         except ValueError:
             return None
+        return found if math.isfinite(found) else None
 
     def integer(self, name: str) -> int | None:
         """The cell as a whole number of at least 1, or None."""
@@ -38,7 +41,10 @@ class RawRow:
         return int(value) if value is not None and value >= 1 and value == int(value) else None
 
     def flag(self, name: str) -> bool | None:
-        """The cell as 0 or 1, or None."""
+        """The cell as 0 or 1 (or the words for them), or None."""
+        word = self.text(name).lower()
+        if word in _WORDS:
+            return _WORDS[word]
         value = self.number(name)
         return None if value is None else value != 0
 
@@ -58,6 +64,19 @@ class RawRow:
                 parsed = {}
             self._args.update(parsed if parsed else {"": None})
         return {name: value for name, value in self._args.items() if name}
+
+    @property
+    def zero_stage(self) -> int | None:
+        """The stage of ZeRO, also where it is written `ZeRO-2`; None where blank."""
+        found = re.fullmatch(r"(?:zero)?[- _]?([0-3])(?:\.0)?", self.text("zero_stage").lower())
+        return int(found.group(1)) if found else None
+
+    @property
+    def year(self) -> int | None:
+        """The year of the run, where the row's notes or the page that it cites carry a date."""
+        text = f"{self.notes} {self.text('url')}"
+        found = re.search(r"(?<!\d)(20[12]\d)[-_]?(?:0[1-9]|1[0-2])(?!\d)", text)
+        return int(found.group(1)) if found else None
 
     def note(self, key: str) -> str:
         """The value of `key=value` in the notes, up to the next semicolon; empty if absent."""

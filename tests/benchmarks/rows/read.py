@@ -108,7 +108,7 @@ def translate(raw: RawRow, default_source: str = "unnamed") -> Row | Skipped:
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         return Skipped(source, raw.text("row_id"), f"impossible value of {where}")
-    except (ArithmeticError, KeyError, ValueError) as error:
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         # A file never seen before must not stop the reading of the others.
         return Skipped(source, raw.text("row_id"), f"cannot be read: {error!s:.80}")
     if measured.seconds is None and measured.memory_bytes is None and measured.oom is None:

@@ -23,7 +23,7 @@ def software_of(  # noqa: PLR0911 - one line a spelling
     tp, pp: degrees of the run, which decide where the name does not.
     """
     name = raw.text("framework").lower()
-    zero3 = raw.integer("zero_stage") == 3
+    zero3 = raw.zero_stage == 3
     if re.search(r"megatron.*deepspeed|deepspeed 3d|sailor", name):
         return Software.MEGATRON_DEEPSPEED
     if "deepspeed" in name:

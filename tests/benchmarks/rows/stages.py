@@ -19,9 +19,9 @@ def recompute_of(  # noqa: PLR0911, PLR0912 - one line a spelling
     if text in ("none", "") and mfu and hfu and hfu / mfu > 1.3:
         ledger.assume("recomputed_by_hfu")
         return Recompute.FULL, -1
-    if text in ("none", "disabled", "0"):
+    if text in ("none", "disabled", "0", "no", "false", "off"):
         return Recompute.NONE, -1
-    if text in ("full", "1"):
+    if text in ("full", "1", "yes", "true", "on", "uniform"):
         return Recompute.FULL, -1
     if re.fullmatch(r"selective(\(core_attn\))?", text):
         return Recompute.SELECTIVE, -1

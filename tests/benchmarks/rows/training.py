@@ -13,13 +13,13 @@ from tests.benchmarks.rows.software import modern, stack_of
 
 def _precision(raw: RawRow, gpu: Gpu, ledger: Ledger) -> Precision:
     text = raw.text("precision").lower()
-    if re.match(r"tf32|fp32", text):
+    if re.match(r"tf32|fp32|float32", text):
         return "fp32"
-    if "bf16" in text:
+    if re.search(r"bf16|bfloat16", text):
         return "bf16"
-    if "fp16" in text:
+    if re.search(r"fp16|float16|half", text):
         return "fp16"
-    if "fp8" in text:
+    if re.search(r"fp8|float8|mxfp|nvfp", text):
         return "bf16"
     ledger.assume("precision_bf16")
     return "bf16" if gpu.bf16_tflops else "fp16"
@@ -59,7 +59,11 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     if flash is None and raw.arguments.get("transformer-impl") == "local":
         ledger.assume("local_attention")
         return "flash2" if raw.arguments.get("use-flash-attn") else "fused_softmax"
-    if flash is None and "transformer-impl" in raw.arguments and "(lts)" in raw.text("framework"):
+    if (
+        flash is None
+        and "transformer-impl" in raw.arguments
+        and "(lts)" in raw.text("framework").lower()
+    ):
         raise Skip("attention kernel left to the environment")
     if flash:
         return "flash1" if re.search(r"\bv[12]_", raw.notes.lower()) else "flash2"
@@ -113,8 +117,7 @@ def _dropout(raw: RawRow, gated: bool, ledger: Ledger) -> float:
 
 def _fused_loss(raw: RawRow, compiled: bool, ledger: Ledger) -> bool:
     name = raw.text("framework").lower()
-    logged = re.match(r"20\d\d", raw.text("row_id"))
-    if "torchtitan" in name and compiled and logged and int(logged.group()) >= 2025:
+    if "torchtitan" in name and compiled and (raw.year or 0) >= 2025:
         ledger.assume("torchtitan_compiles_its_loss")
         return True
     if re.search(r"llm-foundry", f"{name} {raw.notes.lower()}"):
