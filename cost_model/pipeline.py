@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cost_model.memory.layout import stage_sizes
+from cost_model.memory.layout import stage_sizes, stages_on
 from cost_model.plans import Bools, Floats, Ints
 from cost_model.specs.model import ModelSpec
 
@@ -32,22 +32,35 @@ class Stages:
     """How many stages have this profile."""
 
 
-def divide(model: ModelSpec, divisions: Iterable[tuple[int, int, int]]) -> Stages:
-    """Stage profiles of each (pp, first_stage_layers, last_stage_layers)."""
-    return _divide(model.layer_pattern, len(model.kinds), tuple(divisions))
+def divide(
+    model: ModelSpec,
+    divisions: Iterable[tuple[int, int, int, int]],
+    node_group: int | None = None,
+) -> Stages:
+    """Stage profiles of each (pp, first_stage_layers, last_stage_layers, placement).
+
+    node_group: number of the group of nodes whose stages are counted; None counts all.
+    """
+    return _divide(model.layer_pattern, len(model.kinds), tuple(divisions), node_group)
 
 
 @lru_cache(maxsize=64)
 def _divide(
-    pattern: tuple[int, ...], kinds: int, divisions: tuple[tuple[int, int, int], ...]
+    pattern: tuple[int, ...],
+    kinds: int,
+    divisions: tuple[tuple[int, int, int, int], ...],
+    node_group: int | None,
 ) -> Stages:
     rows: list[dict[tuple[tuple[int, ...], bool, bool], int]] = []
-    for pp, first, last in divisions:
+    for pp, first, last, placement in divisions:
         profiles: dict[tuple[tuple[int, ...], bool, bool], int] = {}
         start = 0
-        for stage, count in enumerate(stage_sizes(len(pattern), pp, first, last)):
+        here = range(pp) if node_group is None else stages_on(placement, pp, node_group)
+        for stage, count in enumerate(stage_sizes(len(pattern), pp, first, last, placement)):
             held = pattern[start : start + count]
             start += count
+            if stage not in here:
+                continue
             key = (tuple(held.count(k) for k in range(kinds)), stage == 0, stage == pp - 1)
             profiles[key] = profiles.get(key, 0) + 1
         rows.append(profiles)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_serializer, field_validator
 
+from cost_model.placement import Placement
 from cost_model.specs.frozen import MOST_COUNT, Frozen
 
 Ints = npt.NDArray[np.int64]
@@ -102,6 +103,9 @@ class Plan(Frozen):
     first_stage_layers: int = Field(default=0, ge=0, le=MOST_RANKS)
     """Layers of the first stage; 0 divides evenly, earlier stages taking the remainder."""
     last_stage_layers: int = Field(default=0, ge=0, le=MOST_RANKS)
+    placement: Placement = Placement(0)
+    """Stages and layers on each group of different nodes, such as "4x40": 40 layers on 4 stages of
+    the first group, the rest on the second. Empty: all nodes count as equal."""
     dp: int = Field(default=1, ge=1, le=MOST_RANKS)
     """Replicas that see different sequences. ZeRO shards over dp x sp x cp."""
     sp: int = Field(default=1, ge=1, le=MOST_RANKS)
@@ -190,6 +194,7 @@ class PlanTable:
     vpp: Ints
     first_stage_layers: Ints
     last_stage_layers: Ints
+    placement: Ints
     dp: Ints
     sp: Ints
     cp: Ints

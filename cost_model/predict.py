@@ -114,6 +114,8 @@ def _columns(blocks: Sequence[MemoryPrediction | StepPrediction]) -> dict[str, A
         values = [getattr(b, field.name) for b in blocks]
         if isinstance(values[0], Mapping):
             out[field.name] = {k: np.concatenate([v[k] for v in values]) for k in values[0]}
+        elif values[0] is None:
+            out[field.name] = None
         else:
             out[field.name] = np.concatenate(values)
     return out

@@ -59,6 +59,9 @@ class MemoryPrediction:
     host_bytes: Floats
     """Peak host bytes of one node, over load, steady state and save."""
     nvme_bytes: Floats
+    node_group: Ints | None = None
+    """Group of nodes that the worst rank is on, -1 where all nodes count as equal; None where the
+    cluster has no groups."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,9 @@ class StepPrediction:
     """The same with recompute."""
     traffic_bytes: Mapping[str, Floats]
     """Bytes each rank sends per step, by part that ends in _comm, and 'offload'."""
+    node_group: Ints | None = None
+    """Group of nodes that the others wait for, -1 where all nodes count as equal; None where the
+    cluster has no groups."""
 
 
 @dataclass(frozen=True)

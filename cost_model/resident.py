@@ -8,7 +8,7 @@ import numpy as np
 from cost_model.calibration import Coefficients
 from cost_model.calibration.columns import software_column
 from cost_model.calibration.memory import default_memory_coefficients
-from cost_model.collectives import Topology
+from cost_model.collectives import Topology, point_to_point_seconds
 from cost_model.compute import Rates
 from cost_model.compute.optimizer import update_seconds
 from cost_model.flops import forward_flops, step_flops, trainable_share
@@ -20,7 +20,8 @@ from cost_model.shapes import shapes_of
 from cost_model.specs.cluster import ClusterSpec
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
-from cost_model.stages import stage_times
+from cost_model.stages import StageTimes, stage_times
+from cost_model.traffic import hand_overs
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,22 @@ class Resident:
     """Bytes of layer inputs that it keeps of a micro-batch."""
     spare_forward: Floats
     spare_backward: Floats
+    passing: "Passing | None" = None
+    """Of the stages on one group of nodes, where only those are looked at."""
+
+
+@dataclass(frozen=True)
+class Passing:
+    """One micro-batch that passes the stages on one group of nodes [plans]."""
+
+    through: Floats
+    """Seconds through all of them, hand-overs apart."""
+    far_hop: Floats
+    """Seconds of handing it on to another node and its gradient back."""
+
+    def take(self, rows: Ints) -> "Passing":
+        """The plans of an index array."""
+        return Passing(self.through.take(rows), self.far_hop.take(rows))
 
 
 def accumulate_bytes(training: TrainingSpec, software: Ints) -> Floats:
@@ -66,13 +83,15 @@ def resident_step(
     known: Coefficients,
     rates: Rates,
     differs: Container[str],
+    node_group: int | None = None,
 ) -> Resident:
     """Every part of the step but offload [plans]; `table` is best one row per plan that differs in
-    more than what is offloaded. differs: the columns that do not hold one value alone."""
+    more than what is offloaded. differs: the columns that do not hold one value alone; node_group:
+    number of the group of nodes whose stages alone are looked at."""
     topology = Topology.of(cluster, known)
     shapes = shapes_of(model, training, table, rates, topology, differs)
     runs_ahead = cluster.node.gpu.generation != "cpu"
-    stage = stage_times(model, training, table, shapes, known, differs, runs_ahead)
+    stage = stage_times(model, training, table, shapes, known, differs, runs_ahead, node_group)
 
     def spread(values: Floats) -> Floats:
         return values.take(stage.groups.of_row)
@@ -142,4 +161,13 @@ def resident_step(
         inputs=inputs,
         spare_forward=replicas.spare_forward,
         spare_backward=replicas.spare_backward,
+        passing=None if node_group is None else _passing(table, topology, stage),
     )
+
+
+def _passing(table: PlanTable, topology: Topology, stage: StageTimes) -> Passing:
+    """What the other groups of nodes wait for; hop_bytes of a stage are those of both ways."""
+    of_row = stage.groups.of_row
+    remote = np.full(len(table), topology.gpus_per_node)
+    far = point_to_point_seconds(topology, stage.hop_bytes.take(of_row) / 2.0, remote)
+    return Passing(stage.total.take(of_row), hand_overs(table) * far)

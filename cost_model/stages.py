@@ -16,7 +16,7 @@ from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from cost_model.traffic import hand_overs
 
-_DIVISION = ("pp", "first_stage_layers", "last_stage_layers")
+_DIVISION = ("pp", "first_stage_layers", "last_stage_layers", "placement")
 _REPEATED = ("recompute", "recompute_layers")
 
 
@@ -29,7 +29,7 @@ class StageTimes:
     slowest: Floats
     """Without the hand-over to the next stage."""
     total: Floats
-    """One micro-batch through every stage, likewise."""
+    """One micro-batch through every stage that is looked at, likewise."""
     forward: Floats
     """Part of `slowest` before the backward pass, compute alone."""
     backward: Floats
@@ -167,12 +167,14 @@ def stage_times(
     known: Coefficients,
     differs: Container[str],
     runs_ahead: bool = True,
+    node_group: int | None = None,
 ) -> StageTimes:
     """The slowest stage of each distinct division of the model into stages of a shape.
 
     Every stage adds its layers to what sits at the ends: the embedding on the first, the head on
     the last, which for a large vocabulary makes the last stage the slow one. runs_ahead: whether
-    the host issues work while the device computes.
+    the host issues work while the device computes. node_group: number of the group of nodes whose
+    stages alone are looked at; None looks at all.
     """
     shape = (shapes.groups.of_row,) if shapes.groups.count > 1 else ()
     sharded = (plans.zero_stage == 3,) if "zero_stage" in differs else ()
@@ -195,7 +197,7 @@ def stage_times(
 
     divisions = group_rows(table, _DIVISION, differs)
     picked = (getattr(table, name).take(divisions.first).tolist() for name in _DIVISION)
-    stages = divide(model, zip(*picked, strict=True))
+    stages = divide(model, zip(*picked, strict=True), node_group)
     slowest, total = np.full(rows, -1.0), np.zeros(rows)
     best = np.zeros(rows, np.int64)
     dense, expert = np.zeros(rows), np.zeros(rows)

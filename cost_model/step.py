@@ -14,6 +14,7 @@ from cost_model.compute import Rates
 from cost_model.flops import trainable_share
 from cost_model.memory.groups import group_rows, varying
 from cost_model.offload import OffloadTimes, offload_times
+from cost_model.over_groups import GroupStep, step_over_groups
 from cost_model.plans import Floats, Ints, Offload, PlanTable
 from cost_model.prediction import STEP_PARTS, StepPrediction
 from cost_model.resident import Resident, resident_step
@@ -68,11 +69,29 @@ def step_time(
     updated weights. Coefficients default to the shipped set.
     """
     known = (coefficients or Coefficients.default()).of_stack(training.stack)
+
+    def one(own: ClusterSpec, few: PlanTable, node_group: int | None) -> GroupStep:
+        return _step(model, own, training, few, known, node_group)
+
+    if cluster.groups or table.placement.any():
+        return step_over_groups(cluster, model.layers, table, one)
+    return one(cluster, table, None).step
+
+
+def _step(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    training: TrainingSpec,
+    table: PlanTable,
+    known: Coefficients,
+    node_group: int | None,
+) -> GroupStep:
+    """The step of the stages on one group of nodes; of all stages where that is None."""
     rates = Rates.of(cluster.node.gpu, training, known)
     differs = varying(table, _SHARED)
     groups = group_rows(table, _SHARED, differs)
     distinct = table.take(groups.first)
-    resident = resident_step(model, cluster, training, distinct, known, rates, differs)
+    resident = resident_step(model, cluster, training, distinct, known, rates, differs, node_group)
     of_row = groups.of_row
     moved = _offload(model, cluster, training, table, known, rates, resident, of_row)
 
@@ -88,7 +107,7 @@ def step_time(
     overhead = resident.parts["overhead"].take(of_row) + wait
     capacity = seconds * resident.flops_per_s.take(of_row)
     flops = resident.flops.take(of_row)
-    return StepPrediction(
+    step = StepPrediction(
         seconds=seconds,
         parts=Gathered(
             resident.parts,
@@ -100,6 +119,7 @@ def step_time(
         hfu=(flops + resident.repeated_flops.take(of_row)) / capacity,
         traffic_bytes=Gathered(resident.traffic_bytes, of_row, {"offload": moved.n_bytes}),
     )
+    return GroupStep(step, resident.passing and resident.passing.take(of_row))
 
 
 def _offload(

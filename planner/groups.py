@@ -67,6 +67,7 @@ def union(groups: Sequence[ClusterSpec]) -> ClusterSpec:
         nodes=nodes,
         network=min((g.network for g in groups), key=lambda n: n.node_bytes_per_s),
         usd_per_gpu_hour=weighted if len(known) == len(prices) else None,
+        groups=tuple(groups),
     )
 
 

@@ -5,18 +5,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.memory.groups import group
+from cost_model.placement import Placement
 from cost_model.plans import Bools, Floats, Ints, PlanTable
 from cost_model.specs import ModelSpec
 
 
-def stage_sizes(layers: int, pp: int, first: int = 0, last: int = 0) -> list[int]:
+def stage_sizes(
+    layers: int, pp: int, first: int = 0, last: int = 0, placement: int = 0
+) -> list[int]:
     """How many layers each of `pp` stages holds; they sum to `layers`.
 
     `first` and `last` fix the ends where they are not 0. The rest is divided evenly, earlier
-    stages taking the remainder (DeepSpeed's partition_uniform; Megatron needs no remainder).
+    stages taking the remainder (DeepSpeed's partition_uniform; Megatron needs no remainder). With
+    a placement that holds within each group of nodes.
     """
     if pp == 1:
         return [layers]
+    if placement:
+        groups = Placement(placement).groups(pp, layers)
+        sizes = []
+        for number, (stages, held) in enumerate(groups):
+            ends = first if number == 0 else 0, last if number == len(groups) - 1 else 0
+            sizes += stage_sizes(held, stages, *ends)
+        return sizes
     fixed_first, fixed_last = first > 0, last > 0
     middle = pp - fixed_first - fixed_last
     rest = layers - first - last
@@ -63,22 +74,35 @@ def _can_be_fullest(counts: Ints) -> list[int]:
     return [*kept, last] if last else kept
 
 
-def candidate_stages(model: ModelSpec, table: PlanTable) -> list[Stages]:
+def _sizes(model: ModelSpec, table: PlanTable, row: int) -> list[int]:
+    columns = (table.pp, table.first_stage_layers, table.last_stage_layers, table.placement)
+    return stage_sizes(model.layers, *(int(column[row]) for column in columns))
+
+
+def stages_on(placement: int, pp: int, number: int) -> range:
+    """The stages that lie on a group of nodes."""
+    counts = [stages for stages, _ in Placement(placement).groups(pp, 0)]
+    begin = sum(counts[:number])
+    return range(begin, begin + counts[number])
+
+
+def candidate_stages(
+    model: ModelSpec, table: PlanTable, node_group: int | None = None
+) -> list[Stages]:
     """The stages to evaluate, as slots: the fullest stage of each plan is in one of them.
 
-    Plans with fewer candidates repeat their last one in the remaining slots.
+    node_group: number of the group of nodes whose stages are looked at; None looks at all. Plans
+    with fewer candidates repeat their last one in the remaining slots.
     """
-    groups = group(table.pp, table.first_stage_layers, table.last_stage_layers)
+    groups = group(table.pp, table.first_stage_layers, table.last_stage_layers, table.placement)
     stages, counts = [], []
     for row in groups.first:
-        sizes = stage_sizes(
-            model.layers,
-            int(table.pp[row]),
-            int(table.first_stage_layers[row]),
-            int(table.last_stage_layers[row]),
-        )
-        by_kind = _kinds_per_stage(model, sizes)
-        stages.append(_can_be_fullest(by_kind))
+        by_kind = _kinds_per_stage(model, _sizes(model, table, row))
+        here = range(len(by_kind))
+        if node_group is not None:
+            here = stages_on(int(table.placement[row]), len(by_kind), node_group)
+        fullest = _can_be_fullest(by_kind[here.start : here.stop])
+        stages.append([here.start + stage for stage in fullest])
         counts.append(by_kind)
     slots = max(len(s) for s in stages)
     out = []
@@ -104,13 +128,7 @@ def given_stages(model: ModelSpec, table: PlanTable, index: Ints) -> Stages:
     counts = np.zeros((len(table), len(model.kinds)))
     last = table.pp - 1
     for row in range(len(table)):
-        sizes = stage_sizes(
-            model.layers,
-            int(table.pp[row]),
-            int(table.first_stage_layers[row]),
-            int(table.last_stage_layers[row]),
-        )
-        counts[row] = _kinds_per_stage(model, sizes)[index[row]]
+        counts[row] = _kinds_per_stage(model, _sizes(model, table, row))[index[row]]
     return Stages(
         index=index,
         layers=tuple(counts[:, kind].copy() for kind in range(len(model.kinds))),

@@ -11,6 +11,7 @@ from cost_model.memory.framework import framework_bytes
 from cost_model.memory.groups import group_rows
 from cost_model.memory.layout import candidate_stages
 from cost_model.memory.on_demand import OnDemand
+from cost_model.memory.over_groups import memory_over_groups
 from cost_model.memory.oversized import stays
 from cost_model.memory.sharding import Sharding, placed, sharding
 from cost_model.memory.sums import Plans, Sum
@@ -30,12 +31,34 @@ def memory(
     table: PlanTable,
     coefficients: MemoryCoefficients | None = None,
 ) -> MemoryPrediction:
-    """GPU bytes of the worst rank of each plan, and host and NVMe bytes of a node."""
+    """GPU bytes of the worst rank of each plan, and host and NVMe bytes of a node.
+
+    Where the cluster has groups of different nodes, the worst rank of a plan with a placement is
+    the one that comes nearest to what its own GPU has.
+    """
+    if cluster.groups or table.placement.any():
+        return memory_over_groups(
+            cluster,
+            model.layers,
+            table,
+            lambda own, few, number: _memory(model, own, training, few, coefficients, number),
+        )
+    return _memory(model, cluster, training, table, coefficients, None)
+
+
+def _memory(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    training: TrainingSpec,
+    table: PlanTable,
+    coefficients: MemoryCoefficients | None,
+    node_group: int | None,
+) -> MemoryPrediction:
     known = (coefficients or default_memory_coefficients()).in_stack(training.stack)
     if len(table) <= BLOCK:
-        return _block(model, cluster, training, table, known)
+        return _block(model, cluster, training, table, known, node_group)
     blocks = [
-        _block(model, cluster, training, table.take(slice(start, start + BLOCK)), known)
+        _block(model, cluster, training, table.take(slice(start, start + BLOCK)), known, node_group)
         for start in range(0, len(table), BLOCK)
     ]
     return _joined(blocks)
@@ -48,6 +71,7 @@ WORK = (
     "vpp",
     "first_stage_layers",
     "last_stage_layers",
+    "placement",
     "sequence_parallel",
     "sp",
     "cp",
@@ -78,7 +102,11 @@ class Works:
 
 
 def _works(
-    coefficients: MemoryCoefficients, model: ModelSpec, training: TrainingSpec, table: PlanTable
+    coefficients: MemoryCoefficients,
+    model: ModelSpec,
+    training: TrainingSpec,
+    table: PlanTable,
+    node_group: int | None,
 ) -> Works:
     in_flight = np.minimum(table.grad_accum, 2 * table.pp)  # more are never
     may = stays(coefficients, model, training, table)
@@ -88,7 +116,7 @@ def _works(
     groups = group_rows(table, WORK, table.varying, *more)
     few = table.take(groups.first)
     shared = plan_work(coefficients, model, training, few)
-    candidates = candidate_stages(model, few)
+    candidates = candidate_stages(model, few, node_group)
     return Works(
         stages=tuple(stage_work(model, training, few, shared, s) for s in candidates),
         index=tuple(s.index for s in candidates),
@@ -102,8 +130,9 @@ def _block(
     training: TrainingSpec,
     table: PlanTable,
     coefficients: MemoryCoefficients,
+    node_group: int | None,
 ) -> MemoryPrediction:
-    works = _works(coefficients, model, training, table)
+    works = _works(coefficients, model, training, table, node_group)
     states = sharding(coefficients, model, training, table)
     room = tensor_bytes(coefficients, cluster)
     growth = 1 + states.growth

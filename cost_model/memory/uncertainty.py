@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from cost_model.calibration.memory import GIB, MemoryCoefficients, default_memory_coefficients
+from cost_model.calibration.memory import MemoryCoefficients, default_memory_coefficients
+from cost_model.memory.capacity import Capacity
 from cost_model.plans import Floats
 from cost_model.prediction import MemoryPrediction
 from cost_model.specs import ClusterSpec
@@ -32,16 +33,15 @@ def fits_probability(
 ) -> Floats:
     """Probability that the worst rank stays within its GPU and the node within its RAM [plans]."""
     spread = (coefficients or default_memory_coefficients()).spread
-    node = cluster.node
-    gpu = _below(memory.total_bytes, node.gpu.memory_gib * GIB, spread.sigma)
-    host = _below(memory.host_bytes, node.host_ram_gib * GIB, spread.host_sigma)
+    there = Capacity.of(cluster, memory)
+    gpu = _below(memory.total_bytes, there.gpu, spread.sigma)
+    host = _below(memory.host_bytes, there.host, spread.host_sigma)
     probability = gpu * host
-    capacity = node.nvme.capacity_gib * GIB if node.nvme else 0.0
-    fits: Floats = probability * (memory.nvme_bytes <= capacity)
+    fits: Floats = probability * (memory.nvme_bytes <= there.flash)
     return fits
 
 
-def _below(predicted: Floats, limit: float, sigma: float) -> Floats:
+def _below(predicted: Floats, limit: Floats | float, sigma: float) -> Floats:
     """Probability that a log-normal value around `predicted` stays below `limit`."""
     return _normal_cdf(np.log(limit / np.maximum(predicted, 1.0)) / sigma)
 

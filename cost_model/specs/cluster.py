@@ -114,13 +114,16 @@ class Node(Frozen):
 
 
 class ClusterSpec(Frozen):
-    """Equal nodes on one network."""
+    """Equal nodes on one network, or groups of different ones."""
 
     name: str
     node: Node
     nodes: int = Field(ge=1, le=MOST_COUNT)
     network: Network
     usd_per_gpu_hour: float | None = Field(default=None, ge=LEAST, le=MOST)
+    groups: tuple["ClusterSpec", ...] = ()
+    """Groups of nodes that differ, in the order in which the stages of a pipeline lie on them; the
+    rest of the description is then what all of them reach. Empty where all nodes are equal."""
 
     @property
     def gpus(self) -> int:

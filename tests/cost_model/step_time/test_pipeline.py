@@ -5,6 +5,7 @@ import pytest
 
 from cost_model import catalogue
 from cost_model.pipeline import bubble_seconds, divide, hand_over_seconds
+from cost_model.placement import Placement
 
 
 def test_even_stages_wait_p_minus_one_over_m_of_the_work() -> None:
@@ -72,8 +73,10 @@ def test_one_slow_stage_sets_the_pace_of_the_simulated_schedule(slow: int, m: in
 
 def test_stages_hold_every_layer_once_and_the_ends_once() -> None:
     model = catalogue.model("llama-2-70b")
-    stages = divide(model, [(1, 0, 0), (7, 0, 0), (8, 9, 8), (16, 0, 3)])
+    placed = Placement.parse("2x30+3x27")
+    divisions = [(1, 0, 0, 0), (7, 0, 0, 0), (8, 9, 8, 0), (16, 0, 3, 0), (8, 14, 6, placed)]
+    stages = divide(model, divisions)
     layers = (stages.layers.sum(-1) * stages.stages).sum(-1)
-    assert layers.tolist() == [80, 80, 80, 80]
-    assert (stages.first * stages.stages).sum(-1).tolist() == [1, 1, 1, 1]
-    assert (stages.last * stages.stages).sum(-1).tolist() == [1, 1, 1, 1]
+    assert layers.tolist() == [80] * 5
+    assert (stages.first * stages.stages).sum(-1).tolist() == [1] * 5
+    assert (stages.last * stages.stages).sum(-1).tolist() == [1] * 5
