@@ -182,6 +182,11 @@ def test_a_directory_is_read_file_by_file(tmp_path: Path) -> None:
     assert kinds == [Row, Skipped]
     (tmp_path / "c.csv").write_bytes(b"\xef\xbb\xbfmodel_name,notes\nGPT,\xff\n")
     assert len(read_directory(tmp_path)) == 3
+    long_cell = "y" * 200_000  # above the limit of the csv module
+    (tmp_path / "D.CSV").write_text(f"Source , GPU\nx,{long_cell}\n", encoding="utf-8")
+    broken = read_directory(tmp_path)[0]
+    assert isinstance(broken, Skipped)
+    assert broken.reason.startswith("file cannot be read")
     with pytest.raises(FileNotFoundError):
         read_directory(tmp_path / "nowhere")
 

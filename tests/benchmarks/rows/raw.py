@@ -85,7 +85,8 @@ class RawRow:
 
 
 def read_csv(path: Path) -> Iterator[RawRow]:
-    """Every row of one file."""
+    """Every row of one file; the case of its column names and spaces around them do not matter."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         for cells in csv.DictReader(lines):
-            yield RawRow({k: v or "" for k, v in cells.items() if isinstance(k, str)})
+            named = ((k.strip().lower(), v or "") for k, v in cells.items() if isinstance(k, str))
+            yield RawRow(dict(named))

@@ -1,5 +1,6 @@
 """Reads files of measurements; each row becomes a question and what was measured, or a reason."""
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,14 +131,17 @@ def translate(raw: RawRow, default_source: str = "unnamed") -> Row | Skipped:
 
 
 def read_file(path: Path) -> Iterator[Row | Skipped]:
-    """Every row of one CSV."""
-    for raw in read_csv(path):
-        yield translate(raw, path.stem)
+    """Every row of one CSV; where it breaks off, what follows is one row that cannot be read."""
+    try:
+        for raw in read_csv(path):
+            yield translate(raw, path.stem)
+    except (csv.Error, OSError) as error:
+        yield Skipped(path.stem, "", f"file cannot be read: {error!s:.80}")
 
 
 def read_directory(directory: Path) -> list[Row | Skipped]:
     """Every row of every CSV of a directory, in the order of the file names."""
-    files = sorted(directory.glob("*.csv"))
+    files = sorted(p for p in directory.glob("*") if p.suffix.lower() == ".csv" and p.is_file())
     if not files:
         raise FileNotFoundError(f"no CSV file in {directory}")
     return [row for path in files for row in read_file(path)]
