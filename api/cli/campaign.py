@@ -117,6 +117,10 @@ def campaign(
         typer.Option(help="Smaller runs may stand for larger plans.", rich_help_panel=PANEL),
     ] = True,
     calibration: CalibrationFile = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="New file for the study, an Optuna journal for optuna-dashboard."),
+    ] = None,
     cold: Annotated[bool, typer.Option(help="Fresh interpreters for each trial.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -125,7 +129,7 @@ def campaign(
     With --calibration the file is read where it is there, and written: later plan, predict and
     why-not commands take it.
     """
-    from trials.campaign import run
+    from trials.campaign import export_study, run
     from trials.executors.local import LocalExecutor
     from trials.trial_file import ID_PATTERN
 
@@ -143,6 +147,8 @@ def campaign(
         seed=seed,
         proxies=proxies,
     )
+    if study is not None and study.exists():
+        raise RequestError([Problem("--study", f"{study} is there already", "give a new file")])
     resolved = PlanRequest.parse(request | {"search": options}).resolve()
     known = None
     if calibration is not None and calibration.exists():
@@ -159,6 +165,8 @@ def campaign(
         executor.close()
     if calibration is not None and state.calibration.n_trials > state.prior.n_trials:
         calibration.write_text(state.calibration.model_dump_json(indent=2) + "\n", "utf-8")
+    if study is not None and state.ranking:
+        export_study(resolved, state, study)
     if as_json:
         typer.echo(json.dumps(state.model_dump(mode="json"), indent=2))
     else:

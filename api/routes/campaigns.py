@@ -1,8 +1,11 @@
 """Campaigns: trials of the most promising plans, until the best is known."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from fastapi.responses import PlainTextResponse
 
 from api.calibrated import key_of
 from api.dependencies import JobsOf, PlanOf, StoreOf
@@ -21,6 +24,7 @@ from api.schemas.campaigns import (
 from api.store import CampaignRecord, PlanRecord, Store, new_id
 from planner.errors import Problem, RequestError
 from planner.request import PlanRequest
+from trials.campaign import CampaignState, export_study
 
 router = APIRouter(tags=["campaigns"])
 
@@ -111,6 +115,32 @@ def list_campaigns(store: StoreOf, query: Annotated[JobsQuery, Query()]) -> Camp
 def get_campaign(record: CampaignOf) -> CampaignResource:
     """What was tried, what it taught, and how sure the best plan is, so far."""
     return campaign_resource(record)
+
+
+@router.get(
+    "/campaigns/{campaign_id}/study",
+    summary="The study of a campaign as an Optuna journal",
+    response_class=PlainTextResponse,
+    responses=problem_responses(401, 404, 409),
+)
+def get_study(record: CampaignOf, store: StoreOf) -> Response:
+    """A file that optuna-dashboard and Optuna's JournalStorage open; 409 before the first ranking.
+
+    Values are logarithms of step times, or of the objective; the attribute `source` tells what was
+    measured from what the calibrated model predicts.
+    """
+    plan = store.plan(record.plan_request_id)
+    assert plan is not None
+    state = None if record.result is None else CampaignState.model_validate(record.result)
+    if state is None or not state.ranking:
+        raise HTTPException(409, "the campaign has ranked no plan yet")
+    resolved = PlanRequest.parse(plan.request).resolve()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "study.log"
+        export_study(resolved, state, path)
+        journal = path.read_text("utf-8")
+    name = f'attachment; filename="study-{record.id}.log"'
+    return PlainTextResponse(journal, headers={"Content-Disposition": name})
 
 
 @router.post(

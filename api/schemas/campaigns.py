@@ -89,6 +89,8 @@ class CampaignLinks(BaseModel):
     self: str
     cancel: str
     trials: str
+    study: str
+    """An Optuna journal."""
     plan: str
     page: str
     """For people."""
@@ -157,6 +159,7 @@ def _item_fields(record: CampaignRecord, state: CampaignState | None) -> dict[st
             self=own,
             cancel=f"{own}/cancel",
             trials=f"/v1/trials?campaign_id={record.id}",
+            study=f"{own}/study",
             plan=plan,
             page=f"/campaigns/{record.id}",
         ),
