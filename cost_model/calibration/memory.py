@@ -35,9 +35,14 @@ class SoftwareMemory(Frozen):
     gradient_bytes: GradientBytes
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
-    zero2_whole_gradient: bool = False
-    """ZeRO 2 has a whole gradient beside its shard through the backward pass: its peak is above
-    that of ZeRO 1 (measured with Megatron-FSDP's optim_grads and optim)."""
+    unreduced_elements: float = 0
+    """Whole gradients that ZeRO 2 lets wait for their reduction beside its shard, in elements, where
+    it overlaps with the backward pass. Without overlap one bucket holds all of them from the first
+    on, and the peak is above that of ZeRO 1 (Megatron-FSDP's optim_grads: megatron_fsdp.py
+    suggested_RS_queue_capacity, param_and_grad_buffer.py fetch_bucket)."""
+    master_bytes: float = 4
+    """Bytes of the fp32 master copy of a 16-bit weight; 2 where the weight itself is its upper half
+    (Apex' distributed Adam, store_param_remainders)."""
     apart_gradient_bytes: float = 0
     """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to when the
     backward pass ends."""

@@ -36,6 +36,10 @@ class Buffers:
     """Bytes a gradient element of the copy of a bucket that is on its way to the other ranks."""
     sent_elements: Floats
     """Elements of that copy, at most."""
+    waiting: Floats | None
+    """Bytes an element of the gradients that Megatron-FSDP's ZeRO 2 has not reduced yet."""
+    waiting_elements: Floats
+    """Elements of those, at most."""
     live: Floats | None
     """Parameters that ZeRO-3 lets live at once; 0 where it gathers nothing."""
     units: Floats | None
@@ -56,6 +60,10 @@ class Buffers:
     there unless zero.Init made it (engine.py `_configure_distributed_model`)."""
     loads_frozen: bool
     element: int
+
+
+MEGATRON_BUCKET = 4e7
+"""Elements of one of Megatron's buckets; at least 10^6 a data-parallel rank."""
 
 
 def _some(values: Floats, neutral: float = 0.0) -> Floats | None:
@@ -104,6 +112,8 @@ def buffers(
     live = 0 if quantized else table.max_live_params.astype(np.float64) + 1  # 4 bits: never sharded
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
     reaching = engine.partitioned & ~spare & (grad <= element)
+    unreduced = by_software(coefficients, table.software, lambda p: p.unreduced_elements)
+    waits = (unreduced > 0) & (zero == 2) & table.overlap_comm & (trained > 0)
     return Buffers(
         permanent=permanent,
         backward=backward,
@@ -115,6 +125,9 @@ def buffers(
         reaching=_some(np.where(reaching, float(element), 0.0)),
         sent=_some(sent),
         sent_elements=bucket / element,
+        waiting=_some(np.where(waits, grad, 0.0)),
+        # those in the queue, those on their way and those of the bucket that is being filled
+        waiting_elements=unreduced + 2 * np.maximum(MEGATRON_BUCKET, 1e6 * table.zero_group),
         live=_some(np.where(deepspeed3, live, 0.0)),
         units=_some(np.where(fsdp & sharded & (zero == 3), 2.0 * weight, 0.0)),
         unit_gradients=np.where(fsdp & sharded & (zero == 3), 2.0 * element * trained, 0.0),

@@ -118,6 +118,9 @@ def footprint(
     )
     if work.oversized.any():
         moments[3]["gradients"] += Sum(work=work.oversized)
+    if buffers.waiting is not None:
+        most = np.minimum(plans.sharding(buffers.waiting_elements), plans.quantity("params"))
+        moments[3]["gradients"] += Sum(plans=plans.sharding(buffers.waiting) * most)
     if buffers.sent is not None:
         most = np.minimum(plans.sharding(buffers.sent_elements), plans.quantity("params"))
         moments[3]["buckets"] += Sum(plans=plans.sharding(buffers.sent) * most)

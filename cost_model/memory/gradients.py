@@ -47,8 +47,8 @@ def gradients(
     held = np.where(zero >= 2, part, np.where(permanent | many, grad, 0.0))
     held = np.where((zero >= 2) & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, grad) - held
-    late = by_software(coefficients, table.software, lambda p: p.zero2_whole_gradient) > 0
-    held = held + np.where(late & (zero == 2), grad, 0.0)
+    bucketed = by_software(coefficients, table.software, lambda p: p.unreduced_elements) > 0
+    held = held + np.where(bucketed & (zero == 2) & ~table.overlap_comm, grad, 0.0)
     at_step = np.where(zero >= 2, part, held + growing)
     kept = np.where(permanent, at_step, 0.0)
     buckets = by_software(coefficients, table.software, lambda p: p.replica_bucket_bytes)

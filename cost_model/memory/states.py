@@ -96,7 +96,9 @@ def state_rates(
     weights = element * weight_share
     master = np.zeros(len(table))
     if mixed:
-        master = 4.0 * np.where(casts, weight_share, optimizer_share)
+        copy = by_software(coefficients, software, lambda p: p.master_bytes)
+        master = np.where(training.precision == "bf16", copy, 4.0)
+        master = master * np.where(casts, weight_share, optimizer_share)
         if training.lora is None:
             weights = np.where(casts, 0.0, weights)
     elif element == 4:

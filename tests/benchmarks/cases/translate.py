@@ -2,7 +2,8 @@
 
 What a case leaves open is what its software does by default: LLaMA-Factory, torchtune and their
 like checkpoint every layer, plain Hugging Face and DeepSpeed do not; today's Megatron recipes shard
-the optimizer. Micro-batch 1 and ample host RAM where nothing is said.
+the optimizer, and Megatron reduces gradients after the backward pass unless it is asked to overlap.
+Micro-batch 1 and ample host RAM where nothing is said.
 """
 
 import re
@@ -163,6 +164,7 @@ def question_of(
         checkpointing = checkpointing or bool(seq and seq >= LONG)
         checkpointing = checkpointing or (spec.params > LARGE and pp == 1)
     optimizer, params = _offload(config)
+    overlap = truth(config, "overlap", "overlap_comm")
     gpu_spec = cluster.node.gpu
     half = "bf16" if gpu_spec.bf16_tflops and not truth(config, "fp16") else "fp16"
     attention: AttentionKernel = "flash2" if megatron else "sdpa"
@@ -199,6 +201,8 @@ def question_of(
         offload_optimizer=optimizer if zero or software is Software.FSDP else Offload.NONE,
         offload_param=params if zero == 3 else Offload.NONE,
         hpz=whole(config, "hpz") or 1,
+        # --overlap-grad-reduce is off by default
+        overlap_comm=software is not Software.MEGATRON if overlap is None else overlap,
     )
     return Question(spec, cluster, training, plan)
 

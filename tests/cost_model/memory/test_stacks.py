@@ -63,13 +63,32 @@ def test_a_fused_loss_holds_16_bit_logits_and_their_gradient() -> None:
     assert moment(plan, BF16, "loss")["logits"] == pytest.approx(12 * logits)
 
 
-def test_megatrons_zero_2_peaks_above_its_zero_1_on_two_gpus() -> None:
-    two = Plan(software=Software.MEGATRON, zero_stage=2, dp=2)
+def test_megatrons_zero_2_peaks_above_its_zero_1_on_two_gpus_without_overlap() -> None:
+    # one bucket for all gradients, whole from the first on (megatron_fsdp.py, bucket_size None)
+    two = Plan(software=Software.MEGATRON, zero_stage=2, dp=2, overlap_comm=False)
     assert moment(two, BF16, "layer")["gradients"] == pytest.approx((2 + 4) * GPT.params)
     assert moment(two, BF16, "save")["gradients"] == pytest.approx(2 * GPT.params)
     one = Plan(software=Software.MEGATRON, zero_stage=1, dp=2)
     peaks = [max(detail(GPT, dgx(1), BF16, plan).allocated) for plan in (one, two)]
     assert peaks[1] > peaks[0]
+
+
+def test_with_overlap_as_many_gradients_wait_as_megatrons_queue_holds() -> None:
+    # 10^9 elements and two buckets of 4 10^7 in fp32, beside this rank's half
+    plan = Plan(software=Software.MEGATRON, zero_stage=2, dp=2)
+    found = detail(model("llama-2-7b"), dgx(1), BF16, plan)
+    at = {m.moment: m.categories["gradients"] for m in found.moments}
+    params = model("llama-2-7b").params
+    assert at["layer"] == pytest.approx(2 * params)
+    assert at["backward_end"] == pytest.approx(2 * params + 4 * 1.08e9)
+
+
+def test_nemos_master_copy_is_the_other_half_of_a_bf16_weight() -> None:
+    # megatron_base_model.py, store_param_remainders; fp16 weights have no such half
+    for precision, size in (("bf16", 2), ("fp16", 4)):
+        training = BF16.model_copy(update={"stack": "nemo", "precision": precision})
+        at = moment(Plan(software=Software.MEGATRON, zero_stage=1), training, "step")
+        assert at["master"] == pytest.approx(size * GPT.params)
 
 
 def test_activations_around_a_4_bit_base_are_fp32_unless_deepspeeds_engine_casts() -> None:
