@@ -36,7 +36,7 @@ class SoftwareMemory(Frozen):
     permanent_gradients: bool
     """The gradient buffer lives from start to end, instead of growing during the backward pass."""
     unreduced_elements: float = 0
-    """Whole gradients that ZeRO 2 lets wait for their reduction beside its shard, in elements, where
+    """Whole gradients that ZeRO 2 lets wait for their reduction beside its shard, in elements, if
     it overlaps with the backward pass. Without overlap one bucket holds all of them from the first
     on, and the peak is above that of ZeRO 1 (Megatron-FSDP's optim_grads: megatron_fsdp.py
     suggested_RS_queue_capacity, param_and_grad_buffer.py fetch_bucket)."""
