@@ -226,3 +226,11 @@ def test_gpus_are_known_by_the_names_that_drivers_print(gpu: str, name: str) -> 
 def test_an_unlisted_network_is_read_from_its_kind_and_rate() -> None:
     network = row(interconnect="NVLink 4; 8x 400G RoCEv2").cluster.network
     assert (network.kind, network.node_bytes_per_s) == ("roce", 400e9)
+
+
+def test_deterministic_tests_on_draco_store_their_scores() -> None:
+    lts = {"framework": "Megatron-Core (LTS)", "flash_attn": ""}
+    args = '{"transformer-impl": "transformer_engine", "deterministic-mode": true}'
+    stated = row(**lts, notes=f"golden_values_lts_dgxa100_dracooci.json; args={args}")
+    assert stated.training.attention == "fused_softmax"
+    assert skipped(**lts, notes=f"golden_values_lts.json; args={args}").startswith("attention")

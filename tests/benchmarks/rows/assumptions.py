@@ -60,6 +60,8 @@ RULES: dict[str, str] = {
     " --checkpoint-in-cpu of those scripts)",
     "stages_of_equal_parameters": "AA-Scaling divides the model into stages of equal parameters,"
     " embedding and head counted",
+    "stages_of_equal_cost": "nanotron fills stages with equal shares of the work, the output matrix"
+    " counted and the embedding not",
     "whole_hand_over": "DeepSpeed's pipeline of 2021 (the V100 and T4 runs), and AA-Scaling's, send"
     " the whole tensor from every tensor-parallel rank",
     "published_runs_overlap_tensor_parallel": "NVIDIA's published runs of 2023 and later overlap"
@@ -86,6 +88,8 @@ RULES: dict[str, str] = {
     "tf32_in_containers": "fp32 training on Ampere and later multiplies in TF32: the default of"
     " NVIDIA's PyTorch containers",
     "local_attention": "Megatron-Core's local layers use its own attention with stored scores",
+    "draco_has_no_deterministic_flash": "Megatron-Core's deterministic tests on the draco cluster"
+    " store their scores: twenty tests ran there and elsewhere, and differ by just those",
     "fused_softmax": "no flash attention in Megatron's code: its fused scale-mask-softmax kernel",
     "flash_by_age": "software of 2023 and later uses flash attention unless it says otherwise",
     "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",

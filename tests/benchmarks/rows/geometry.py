@@ -146,7 +146,6 @@ def model_of(raw: RawRow, tp: int, ledger: Ledger) -> ModelSpec:
     tp: tensor-parallel degree, to which Megatron pads the vocabulary.
     """
     name = raw.text("model_name")
-    _refuse(raw, name)
     listed = _from_catalogue(raw, name, tp, ledger)
     if listed is not None:
         return listed
@@ -230,8 +229,9 @@ def _from_catalogue(raw: RawRow, name: str, tp: int, ledger: Ledger) -> ModelSpe
     return None
 
 
-def _refuse(raw: RawRow, name: str) -> None:
+def refuse(raw: RawRow) -> None:
     """Skip what is no transformer on text, or has parts whose size the row does not give."""
+    name = raw.text("model_name")
     for pattern, reason in _NOT_TEXT:
         if re.search(pattern, name.lower()):
             raise Skip(reason)

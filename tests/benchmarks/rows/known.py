@@ -48,6 +48,10 @@ _KNOWN: tuple[tuple[str, Geometry], ...] = (
     (r"llama-like.3\.57", Geometry(3072, 28, 24, 24, 8192, 131072, True, True)),
     (r"llama-like.8\.86", Geometry(4096, 32, 32, 32, 14336, 131072)),
     (r"llama-like.80", Geometry(8192, 80, 64, 64, 28672, 131072)),
+    # arXiv 2402.16819 and 2406.11704: Nemotron-4 15B and 340B, squared ReLU; NeMo's 8B before them.
+    (r"nemotron.*340b", Geometry(18432, 96, 96, 8, 73728, 256000, False)),
+    (r"nemotron.*15b", Geometry(6144, 32, 48, 8, 24576, 256000, False)),
+    (r"nemotron.*8b", Geometry(4096, 32, 32, 32, 16384, 256000, False)),
     (r"code.?llama.?7b", Geometry(4096, 32, 32, 32, 11008, 32016)),
     (r"stablelm.*alpha.?3", Geometry(4096, 16, 32, 32, 16384, 50432, False, parallel=True)),
     (r"chatglm3.?6b", Geometry(4096, 28, 32, 2, 13696, 65024)),

@@ -14,7 +14,7 @@ from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
 from tests.benchmarks.rows.degrees import degrees_of
-from tests.benchmarks.rows.geometry import model_of
+from tests.benchmarks.rows.geometry import model_of, refuse
 from tests.benchmarks.rows.hardware import cluster_of
 from tests.benchmarks.rows.layout import plan_of
 from tests.benchmarks.rows.measured import Measured, measured_of
@@ -95,6 +95,7 @@ def translate(raw: RawRow, default_source: str = "unnamed") -> Row | Skipped:
     try:
         if re.search(r"do not use|source says invalid", raw.notes.lower()):
             raise Skip("invalid by its own source")
+        refuse(raw)
         degrees = degrees_of(raw, ledger)
         cluster = cluster_of(raw, degrees.gpus, ledger)
         model = model_of(raw, degrees.tp, ledger)

@@ -52,6 +52,7 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
     (r"intern(evo|lm)", "internevo"),
     (r"paddle", "paddle"),
     (r"lit-?gpt", "litgpt"),
+    (r"^meta 4d", "llama"),
     (r"torchtitan|torchtrain", "torchtitan"),
     (r"^nemo", "nemo"),
 )

@@ -66,10 +66,17 @@ def stage_layers(raw: RawRow, model: ModelSpec, pp: int, ledger: Ledger) -> tupl
         sizes = balanced_stages(layers, pp, *ends)
         if len(sizes) == pp and len(set(sizes[1:-1])) < 2:
             return sizes[0], sizes[-1]
+    if "nanotron" in raw.text("framework").lower() and pp > 1:
+        ledger.assume("stages_of_equal_cost")
+        kind = model.kinds[0]
+        sizes = stages_by_cost(layers, pp, model.head_matmul_params / kind.matmul_params)
+        return sizes[0], sizes[-1]
     args = raw.arguments
     first = int(args.get("decoder-first-pipeline-num-layers", 0))
     last = int(args.get("decoder-last-pipeline-num-layers", 0))
     if args.get("account-for-embedding-in-pipeline-split") and (layers + 2) % pp == 0 and pp > 1:
+        return (layers + 2) // pp - 1, (layers + 2) // pp - 1
+    if "one layer fewer on the first and the last stage" in raw.notes and (layers + 2) % pp == 0:
         return (layers + 2) // pp - 1, (layers + 2) // pp - 1
     blocks = re.search(r"layer blocks per stage .*?=\[([\d, ]+)\]", raw.notes)
     if blocks and pp > 1:
@@ -108,6 +115,20 @@ def balanced_stages(layers: int, pp: int, embedding: float, head: float) -> list
         if len(stages) <= pp and most >= max(items):
             return stages
     return []
+
+
+def stages_by_cost(layers: int, pp: int, head: float) -> list[int]:
+    """Layers of each stage where a stage ends with the layer that passes its share of the cost.
+
+    head: cost of the output matrix in units of a layer; an embedding costs nothing (nanotron,
+    get_block_compute_costs and the loop that places its blocks).
+    """
+    sizes, stage = [0] * pp, 0
+    for layer in range(1, layers + 1):
+        sizes[stage] += 1
+        if stage < pp - 1 and layer > (layers + head) * (stage + 1) / pp + 1e-9:
+            stage += 1
+    return sizes
 
 
 def vpp_of(raw: RawRow, layers: int, pp: int, ledger: Ledger) -> int:

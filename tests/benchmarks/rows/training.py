@@ -64,6 +64,9 @@ def _attention(  # noqa: PLR0911 - one line a spelling
         and "transformer-impl" in raw.arguments
         and "(lts)" in raw.text("framework").lower()
     ):
+        if "draco" in raw.notes and raw.arguments.get("deterministic-mode"):
+            ledger.assume("draco_has_no_deterministic_flash")
+            return "fused_softmax"
         raise Skip("attention kernel left to the environment")
     if flash:
         return "flash1" if re.search(r"\bv[12]_", raw.notes.lower()) else "flash2"
