@@ -14,8 +14,15 @@ from trials.trial_file import TrialFile
 class Loop:
     """All optimizer steps of a trial on this rank."""
 
-    def __init__(self, trial: TrialFile, trainer: Any, device: Any):
+    def __init__(
+        self,
+        trial: TrialFile,
+        trainer: Any,
+        device: Any,
+        on_step: Callable[[StepMeasurement], None] | None = None,
+    ):
         self.trial, self.trainer, self.device = trial, trainer, device
+        self._told = on_step or (lambda _: None)
         self.measured: list[StepMeasurement] = []
         self._bonus = _watch_routers(trial, trainer)
         self._hooks = _adaptive(trial, trainer)
@@ -25,6 +32,7 @@ class Loop:
         """All steps; stops early where the trial is clearly slower than it may be."""
         for number in range(self.trial.warmup_steps + self.trial.steps):
             self.measured.append(self._step(number, clock))
+            self._told(self.measured[-1])
             warm = number >= self.trial.warmup_steps
             if warm and self._hooks is not None:
                 self._adapt(self.measured[-1])

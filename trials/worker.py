@@ -20,6 +20,10 @@ from trials.result import RankReport, rank_path
 from trials.trial_file import TrialFile, write_atomically
 
 
+PHASE_WIDTH = 40
+"""Characters of the file that says where a rank is."""
+
+
 @dataclass
 class Progress:
     """Where a rank is, for its report and for whoever finds it hanging."""
@@ -42,7 +46,13 @@ class Progress:
         """Begins a phase; how many were begun tells which rank is behind."""
         self.phase = phase
         self.entered += 1
-        (self.folder / f"phase-{self.rank}").write_text(f"{phase} {self.entered}", "utf-8")
+        path = self.folder / f"phase-{self.rank}"
+        # In place and in one write: whoever reads meanwhile sees a phase, never an empty file.
+        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(file, f"{phase} {self.entered}".ljust(PHASE_WIDTH).encode(), 0)
+        finally:
+            os.close(file)
 
 
 def read_trial(folder: Path) -> TrialFile:
@@ -117,6 +127,7 @@ def _run(
     from trials.measure import CollectiveClock, MemoryClock, sweep
     from trials.model.transformer import parameter_count
     from trials.probe import probe
+    from trials.step_log import StepLog
 
     memory = MemoryClock(device)
     trainer = build_trainer(trial, rank, device)
@@ -129,8 +140,8 @@ def _run(
         progress.enter(phase)
 
     trainer.on_phase = entered
-    loop = Loop(trial, trainer, device)
-    with CollectiveClock() as clock:
+    with CollectiveClock() as clock, StepLog(progress.folder, rank) as log:
+        loop = Loop(trial, trainer, device, on_step=log.add)
         outcome = loop.run(clock)
     exposed = profiled(loop.one_more) if device.type == "cuda" and outcome.kind == "ok" else None
     report = RankReport(

@@ -26,8 +26,12 @@ from api.schemas.trials import (
 from api.store import CandidateRecord, PlanRecord, Store, TrialRecord
 from api.trials import check_all, trial_of
 from planner.errors import Problem, RequestError
+from trials.step_log import RankSteps
 
 router = APIRouter(tags=["trials"])
+
+STEPS_SHOWN = 200
+"""Steps of a rank that runs in an answer."""
 
 
 class Places(BaseModel):
@@ -152,9 +156,16 @@ def list_trials(store: StoreOf, query: Annotated[TrialsQuery, Query()]) -> Trial
     summary="State, outcome and time series of a trial",
     responses={304: {"description": "Not modified"}, **problem_responses(401, 404)},
 )
-def get_trial(record: TrialOf) -> TrialResource:
-    """Seconds, loss and memory of every rank, step by step, once it has ended."""
-    return trial_resource(record)
+def get_trial(record: TrialOf, jobs: JobsOf) -> TrialResource:
+    """Seconds and loss of every rank, step by step, while it runs; memory too once it has ended."""
+    return trial_resource(record, so_far(record, jobs))
+
+
+def so_far(record: TrialRecord, jobs: Jobs) -> tuple[RankSteps, ...]:
+    """What the executor sees of a trial's steps; nothing where it is not switched on here."""
+    if record.executor not in jobs.executors.names:
+        return ()
+    return jobs.executors.get(record.executor).steps(record.id, STEPS_SHOWN)
 
 
 @router.get(

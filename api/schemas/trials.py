@@ -1,6 +1,7 @@
 """Trials as the routes show them."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +13,7 @@ from cost_model.plans import Plan
 from trials.options import AdaptMicroBatch, RouterBonus
 from trials.outcome import Outcome
 from trials.result import Finding, Performance, RankReport, TrialResult
+from trials.step_log import RankSteps
 
 
 class TrialOptions(BaseModel):
@@ -122,6 +124,9 @@ class TrialResource(TrialItem):
     ranks: list[RankReport]
     """Every rank, once the trial has ended: its steps in time order with their parts, loss,
     gradient norm and traffic, and its memory by phase."""
+    so_far: list[RankSteps]
+    """Every rank while the trial runs: its phase, how many steps it has done, and the last 200 of
+    them, about a second old. Also what ranks had measured that left no report."""
     wall_seconds: float | None
 
 
@@ -184,13 +189,14 @@ def trial_item(record: TrialRecord) -> TrialItem:
     return TrialItem.model_validate(item_fields(record))
 
 
-def trial_resource(record: TrialRecord) -> TrialResource:
-    """All of what is stored."""
+def trial_resource(record: TrialRecord, so_far: Sequence[RankSteps] = ()) -> TrialResource:
+    """All of what is stored. so_far: what its executor sees of it."""
     result = _result(record)
     ranks = () if result is None else result.ranks
     return TrialResource(
         **item_fields(record),
         options={name: record.trial.get(name) for name in TrialOptions.model_fields},
         ranks=list(ranks),
+        so_far=[one for one in so_far if one.rank not in {r.rank for r in ranks}],
         wall_seconds=None if result is None else result.wall_seconds,
     )

@@ -1,6 +1,7 @@
 """Pages of what runs: dry runs, trials, campaigns; their forms are on the pages of plans."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Response
@@ -22,10 +23,14 @@ from api.web import bars, form
 from api.web.templating import GIB, page
 from planner.errors import Problem, RequestError
 from planner.request.pointers import problems_of
+from trials.result import StepMeasurement
 
 router = APIRouter(include_in_schema=False)
 
 Fields = Annotated[dict[str, str], Depends(form.fields)]
+
+ROWS = 20
+"""Steps of each rank on the page of a trial that runs."""
 
 BACK = 303
 """See other: the browser goes to what the form has made."""
@@ -147,22 +152,44 @@ def look_at_dry_run(record: DryRunOf, store: StoreOf) -> Response:
     )
 
 
+@dataclass(frozen=True)
+class _Step:
+    """One row of a trial's page."""
+
+    rank: int
+    number: int
+    warm_up: bool
+    measured: StepMeasurement
+    segments: list[bars.Segment]
+
+
 @router.get("/trials/{trial_id}")
-def look_at_trial(record: TrialOf, store: StoreOf) -> Response:
-    """How it went, step by step."""
-    one = trial_resource(record)
-    parts = ("forward", "backward", "step")
-    seconds = [s.seconds for r in one.ranks for s in (*r.warmup, *r.steps)]
-    series = [
-        (r, n, s, bars.stacked({p: getattr(s, p) for p in parts}, max(seconds)))
-        for r in one.ranks
-        for n, s in enumerate((*r.warmup, *r.steps))
+def look_at_trial(record: TrialOf, store: StoreOf, jobs: JobsOf) -> Response:
+    """How it goes, step by step."""
+    one = trial_resource(record, trials.so_far(record, jobs))
+    measured = [(r.rank, n, s) for r in one.ranks for n, s in enumerate((*r.warmup, *r.steps))]
+    measured += [
+        (r.rank, n, s)
+        for r in one.so_far
+        for n, s in enumerate(r.steps[-ROWS:], r.done - len(r.steps[-ROWS:]))
     ]
+    longest = max((s.seconds for _, _, s in measured), default=0.0)
+    parts = ("forward", "backward", "step")
     return page(
         "trial.html",
         plan=_plan(store, record.plan_request_id),
         one=one,
-        series=series,
+        of=one.options["warmup_steps"] + one.options["steps"],
+        series=[
+            _Step(
+                rank,
+                number,
+                number < one.options["warmup_steps"],
+                step,
+                bars.stacked({p: getattr(step, p) for p in parts}, longest),
+            )
+            for rank, number, step in measured
+        ],
         width=bars.WIDTH,
     )
 

@@ -70,6 +70,31 @@ def test_a_trial_that_is_cancelled_ends_and_says_so(
     assert found["status"] == "cancelled"
 
 
+@pytest.mark.slow
+def test_the_steps_of_a_trial_are_seen_while_it_runs_over_http_and_on_its_page(
+    client: TestClient, done: dict[str, Any]
+) -> None:
+    trial = _posted(client, done, steps=10_000)[0]
+    found: dict[str, Any] = {"so_far": []}
+    end = time.monotonic() + 120
+    while time.monotonic() < end and (
+        len(found["so_far"]) < 2 or min(r["done"] for r in found["so_far"]) < 30
+    ):
+        found = client.get(trial["links"]["self"]).json()
+        time.sleep(0.05)
+    assert found["status"] == "running"
+    assert found["ranks"] == []
+    assert [r["rank"] for r in found["so_far"]] == [0, 1]
+    for rank in found["so_far"]:
+        assert len(rank["steps"]) == min(rank["done"], 200)
+        assert rank["steps"][-1]["seconds"] > 0
+    page = client.get(trial["links"]["page"]).text
+    assert "of 10002 steps" in page
+    assert page.count("<tr><td>0</td>") == 20
+    client.delete(trial["links"]["self"])
+    assert ended(client, trial["links"]["self"])["status"] == "cancelled"
+
+
 def test_what_is_sent_again_with_its_key_is_not_done_twice(
     client: TestClient, done: dict[str, Any]
 ) -> None:

@@ -77,6 +77,25 @@ def test_a_cancelled_trial_ends_with_a_result_that_says_so(executor: Executor) -
 
 
 @pytest.mark.slow
+def test_the_steps_of_a_trial_are_seen_while_it_runs(executor: Executor) -> None:
+    trial = make_trial(unique("watched"), trial={"steps": 100_000}, dp=2)
+    assert executor.steps(trial.trial_id, 5) == ()
+    executor.submit(trial)
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        seen = executor.steps(trial.trial_id, 5)
+        if len(seen) == 2 and all(one.done > 5 for one in seen):
+            break
+        time.sleep(0.05)
+    assert executor.state(trial.trial_id) is State.RUNNING
+    executor.cancel(trial.trial_id)
+    assert [one.rank for one in seen] == [0, 1]
+    assert all(len(one.steps) == 5 and one.done > 5 for one in seen)
+    assert all(step.seconds > 0 and step.loss > 0 for one in seen for step in one.steps)
+    assert {one.phase for one in seen} <= {"forward", "backward", "step"}
+
+
+@pytest.mark.slow
 def test_a_config_that_the_engine_refuses_is_an_outcome_with_its_message(
     executor: Executor,
 ) -> None:

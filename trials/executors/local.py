@@ -16,6 +16,7 @@ from trials.executors.protocol import State, folder_of
 from trials.outcome import Outcome
 from trials.preflight import check, check_same
 from trials.result import TrialResult, read_result, result_path
+from trials.step_log import RankSteps, steps_so_far
 from trials.trial_file import TrialFile, write_trial
 
 START_S = 300.0
@@ -97,6 +98,10 @@ class LocalExecutor:
         for path in sorted(folder.glob("log-*.txt")):
             parts.append(f"== {path.stem} ==\n{path.read_text('utf-8', errors='replace')}")
         return "\n".join(parts)
+
+    def steps(self, trial_id: str, most: int) -> tuple[RankSteps, ...]:
+        """From the ranks' own files."""
+        return steps_so_far(folder_of(self.root, trial_id), most)
 
     def result(self, trial_id: str) -> TrialResult | None:
         """The result file."""

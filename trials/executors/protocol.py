@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trials.result import TrialResult
+from trials.step_log import RankSteps
 from trials.trial_file import TrialFile
 
 
@@ -45,6 +46,9 @@ class Executor(Protocol):
 
     def logs(self, trial_id: str) -> str:
         """What its ranks printed."""
+
+    def steps(self, trial_id: str, most: int) -> tuple[RankSteps, ...]:
+        """The last steps that each rank has measured so far; empty before the first."""
 
     def result(self, trial_id: str) -> TrialResult | None:
         """The result, None while there is none."""

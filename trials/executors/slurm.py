@@ -19,6 +19,7 @@ from trials.executors.protocol import State, folder_of
 from trials.outcome import Outcome
 from trials.preflight import Refused, check, check_same
 from trials.result import TrialResult, rank_path, read_result, result_path
+from trials.step_log import RankSteps, steps_so_far
 from trials.trial_file import TrialFile, write_trial
 
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"}
@@ -169,6 +170,10 @@ class SlurmExecutor:
         """What all ranks printed, mixed."""
         path = folder_of(self.settings.root, trial_id) / "log-0.txt"
         return path.read_text("utf-8", errors="replace") if path.exists() else ""
+
+    def steps(self, trial_id: str, most: int) -> tuple[RankSteps, ...]:
+        """From the ranks' own files."""
+        return steps_so_far(folder_of(self.settings.root, trial_id), most)
 
     def result(self, trial_id: str) -> TrialResult | None:
         """The result file."""
