@@ -7,15 +7,13 @@ import numpy as np
 from cost_model.calibration import Coefficients
 from cost_model.calibration.columns import software_column
 from cost_model.collectives import Ring, Topology
+from cost_model.memory.engines import MEGATRON_BUCKET, defers_reduction
 from cost_model.memory.groups import group
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
 from cost_model.specs.training import TrainingSpec
 
 _MANY = 4096
 """Rows from which distinct rings are worth looking for."""
-_MEGATRON_BUCKET = 40_000_000
-"""Least elements of a gradient bucket of Megatron's; a million a replica where that is more
-(megatron/core/distributed/distributed_data_parallel.py)."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +75,16 @@ def data_parallel(
     dense, expert: parameters of the rank; trained: share of them that has gradients; forward,
     backward: seconds of one micro-batch on the rank. Volumes: stages 0 to 2 move twice
     the parameters per step, stage 2 the gradients' half once per micro-batch, stage 3 gathers for
-    both passes and reduces in every micro-batch (ZeRO, arXiv 1910.02054, section 7). Quantised
+    both passes and reduces in every micro-batch (ZeRO, arXiv 1910.02054, section 7), but for FSDP
+    in a pipeline. Quantised
     weights halve a gather and hpZ keeps the backward one in a node; quantised gradients quarter
     the reduction (ZeRO++, arXiv 2306.10209, section 3).
     """
     wire = _reduce_element_bytes(training, table)
     element = 4.0 if training.precision == "fp32" else 2.0
     size, stage = table.zero_group, table.zero_stage
+    if (table.pp > 1).any():  # gathered and reduced once a step, as stage 1 is
+        stage = np.where(defers_reduction(table), np.minimum(stage, 1), stage)
     three, none = stage == 3, stage == 0
     held = dense + expert
     ring = _rings(topology, size, table.tp)
@@ -103,7 +104,7 @@ def data_parallel(
     if table.quantized_gradients.any():
         reduce = np.where(three & table.quantized_gradients, reduce / 4.0, reduce)
     megatron = table.software == Software.MEGATRON
-    bucket = np.where(megatron, np.maximum(_MEGATRON_BUCKET, 1_000_000 * size), table.reduce_bucket)
+    bucket = np.where(megatron, np.maximum(MEGATRON_BUCKET, 1_000_000 * size), table.reduce_bucket)
     pieces = np.where(three, layers, _buckets(held, bucket))
     gathers = np.where(three | megatron, pieces, _buckets(held, table.allgather_bucket))
     more = (pieces - 1.0) * np.where(none, ring.whole_start, ring.start)

@@ -55,6 +55,8 @@ class SoftwareMemory(Frozen):
     """Temporaries of the optimizer step per updated parameter (4 for a foreach Adam)."""
     fused_optimizer: bool
     """The optimizer's update is one kernel without temporaries, where there is such a kernel."""
+    keeps_normed: bool = True
+    """What a norm gives is kept as the input of the product behind it, not computed again."""
     norm_saved_bytes: float
     """Saved per hidden element by one 16-bit norm: 2 fused; 6 where it upcasts to fp32 itself."""
     gated_saved: int
@@ -95,8 +97,13 @@ class SoftwareMemory(Frozen):
     workspace_mib: float
     """GEMM workspaces inside the allocator."""
     cache_growth: float
-    """Reserved over allocated where memory is plentiful, as a share of what a step allocates and
-    frees: blocks cut for one size and not reused for another."""
+    """Reserved over all that the moments of a step take, as a share of what it allocates and frees:
+    blocks cut for one size and not reused for another."""
+    cache_floor_gib: float = 0
+    """What the allocator holds beyond that whatever a step takes: segments that are partly used."""
+    gathered_blocks: float = 0
+    """Under sequence parallelism, tensors over the whole hidden size whose blocks stay, per layer
+    and micro-batch in flight: the inputs gathered for two matrix products."""
 
 
 class StackMemory(Frozen):

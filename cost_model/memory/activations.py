@@ -31,7 +31,7 @@ class Shards:
     replicated: Floats
     """1 / tp where norms and residuals are sharded by sequence, else 1."""
     inputs: Floats
-    """The same for the inputs of matrix products."""
+    """The same for the inputs of matrix products; 0 where they are computed again."""
     ep: Floats
     capacity: Floats
     """Tokens each expert takes over its fair share; at least 1."""
@@ -88,12 +88,13 @@ def shards(
     sequence = table.sp * table.cp
     replicated = np.where(table.sequence_parallel, 1 / tp, 1.0)
     regathers = by_software(coefficients, software, lambda p: p.regathers_inputs) > 0
+    normed = by_software(coefficients, software, lambda p: p.keeps_normed)
     return Shards(
         tokens=table.micro_batch * (training.seq_len / sequence),
         element=activation_bytes(coefficients, training, software),
         tp=tp,
         replicated=replicated,
-        inputs=np.where(regathers, replicated, 1.0),
+        inputs=np.where(regathers, replicated, 1.0) * normed,
         ep=table.ep.astype(np.float64),
         capacity=np.maximum(table.capacity_factor, 1.0),
         norm_bytes=np.where(compiled, element, norm),

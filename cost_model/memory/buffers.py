@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.adapters import frozen_weight_bytes
-from cost_model.memory.engines import Engines, is_pipelined
+from cost_model.memory.engines import MEGATRON_BUCKET, Engines, defers_reduction, is_pipelined
 from cost_model.memory.precision import element_bytes, gradient_bytes
 from cost_model.memory.profile import by_software
 from cost_model.memory.sub_groups import EXPERT_GROUP, SUB_GROUP
@@ -62,10 +62,6 @@ class Buffers:
     element: int
 
 
-MEGATRON_BUCKET = 4e7
-"""Elements of one of Megatron's buckets; at least 10^6 a data-parallel rank."""
-
-
 def _some(values: Floats, neutral: float = 0.0) -> Floats | None:
     return values if (values != neutral).any() else None
 
@@ -82,8 +78,8 @@ def buffers(
     gradients travel in fp32 (seq_parallel_communication_data_type), through a copy in any stage,
     and ZeRO-3's bucket is fp32 itself.
     FSDP holds the unit in use and the one prefetched, and their unreduced gradients;
-    SHARD_GRAD_OP (ZeRO 2) holds all weights; unsharded it holds them in 16 bits beside fp32, as
-    autocast keeps its casts.
+    SHARD_GRAD_OP (ZeRO 2), or any sharding in a pipeline, holds all weights; unsharded it holds
+    them in 16 bits beside fp32, as autocast keeps its casts.
     """
     element = element_bytes(training)
     zero = table.zero_stage
@@ -104,6 +100,7 @@ def buffers(
     spare = engine.partitioned & (table.offload_optimizer != Offload.NONE)
     fsdp = table.software == Software.FSDP
     sharded = table.zero_group > 1
+    by_unit = fsdp & sharded & (zero == 3) & ~defers_reduction(table)
     trained = 1.0 if training.lora is None else 0.0  # frozen weights are kept as they are used
     casts = trained if element == 2 and training.fp32_master else 0.0
     deepspeed3 = ~fsdp & (zero == 3)
@@ -129,10 +126,10 @@ def buffers(
         # those in the queue, those on their way and those of the bucket that is being filled
         waiting_elements=unreduced + 2 * np.maximum(MEGATRON_BUCKET, 1e6 * table.zero_group),
         live=_some(np.where(deepspeed3, live, 0.0)),
-        units=_some(np.where(fsdp & sharded & (zero == 3), 2.0 * weight, 0.0)),
-        unit_gradients=np.where(fsdp & sharded & (zero == 3), 2.0 * element * trained, 0.0),
+        units=_some(np.where(by_unit, 2.0 * weight, 0.0)),
+        unit_gradients=np.where(by_unit, 2.0 * element * trained, 0.0),
         whole=_some(
-            np.where(fsdp & sharded & (zero == 2), element, 0.0)
+            np.where(fsdp & sharded & (zero >= 2) & ~by_unit, weight, 0.0)
             + np.where(fsdp & ~(sharded & (zero >= 2)), element * casts, 0.0)
         ),
         secondary=_some(secondary),

@@ -11,6 +11,10 @@ from cost_model.memory.profile import by_software
 from cost_model.plans import Bools, Offload, PlanTable, Software
 from cost_model.specs import TrainingSpec
 
+MEGATRON_BUCKET = 40_000_000
+"""Least elements of a gradient bucket of Megatron's; a million a replica where that is more
+(megatron/core/distributed/distributed_data_parallel.py)."""
+
 
 @dataclass(frozen=True)
 class Engines:
@@ -33,6 +37,14 @@ def is_pipelined(table: PlanTable) -> Bools:
     """Whether the plan runs in DeepSpeed's pipeline engine, which overlaps no reduction."""
     megatron = (table.software == Software.MEGATRON_DEEPSPEED) & (table.pp > 1)
     found: Bools = megatron | (table.software == Software.DEEPSPEED_PIPELINE)
+    return found
+
+
+def defers_reduction(table: PlanTable) -> Bools:
+    """Whether FSDP shards only between steps: in a pipeline weights stay gathered and whole
+    gradients are added up until the last micro-batch comes back (torch, pipelining/stage.py,
+    backward_maybe_with_nosync)."""
+    found: Bools = (table.software == Software.FSDP) & (table.pp > 1)
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
-from cost_model.memory.engines import Engines
+from cost_model.memory.engines import Engines, defers_reduction
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
 from cost_model.plans import Bools, Floats, Offload, PlanTable
@@ -47,6 +47,8 @@ def gradients(
     held = np.where(zero >= 2, part, np.where(permanent | many, grad, 0.0))
     held = np.where((zero >= 2) & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, grad) - held
+    deferred = defers_reduction(table) & (zero >= 2)
+    held, growing = np.where(deferred, grad, held), np.where(deferred, 0.0, growing)
     bucketed = by_software(coefficients, table.software, lambda p: p.unreduced_elements) > 0
     held = held + np.where(bucketed & (zero == 2) & ~table.overlap_comm, grad, 0.0)
     at_step = np.where(zero >= 2, part, held + growing)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.calibration.memory import MemoryCoefficients
+from cost_model.calibration.memory import GIB, MemoryCoefficients
 from cost_model.memory.buffers import Buffers, buffers
-from cost_model.memory.engines import engines, is_pipelined
+from cost_model.memory.engines import defers_reduction, engines, is_pipelined
 from cost_model.memory.groups import group_rows
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
@@ -40,6 +40,8 @@ class Sharding:
     buffers: Buffers
     growth: Floats
     """What the allocator caches beyond what a step allocates and frees, as a share."""
+    floor: Floats
+    """The same in bytes, whatever a step takes."""
     of_plan: Ints
     """The sharding of each plan [plans]."""
 
@@ -52,7 +54,7 @@ def sharding(
     if not table.varying.isdisjoint(("dp", "sp", "cp")):
         more += [table.zero_group, table.sp * table.cp > 1]
     if not table.varying.isdisjoint(("software", "pp")):
-        more.append(is_pipelined(table))
+        more += [is_pipelined(table), defers_reduction(table)]
     groups = group_rows(table, SHARDING, table.varying, *more)
     few = table.take(groups.first)
     engine = engines(coefficients, training, few)
@@ -66,6 +68,7 @@ def sharding(
         expert=expert,
         buffers=buffers(coefficients, training, few, engine),
         growth=by_software(coefficients, few.software, lambda p: p.cache_growth),
+        floor=GIB * by_software(coefficients, few.software, lambda p: p.cache_floor_gib),
         of_plan=groups.of_row,
     )
 

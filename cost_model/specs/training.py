@@ -13,7 +13,15 @@ Optimizer = Literal[
 AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 
 Stack = Literal[
-    "hf_trainer", "aa_scaling", "nanotron", "internevo", "paddle", "litgpt", "torchtitan", "nemo"
+    "hf_trainer",
+    "aa_scaling",
+    "nanotron",
+    "internevo",
+    "paddle",
+    "litgpt",
+    "llama",
+    "torchtitan",
+    "nemo",
 ]
 
 

@@ -56,7 +56,9 @@ def recompute_of(  # noqa: PLR0911, PLR0912 - one line a spelling
     return Recompute.NONE, -1
 
 
-def stage_layers(raw: RawRow, model: ModelSpec, pp: int, ledger: Ledger) -> tuple[int, int]:
+def stage_layers(  # noqa: PLR0911 - one line a spelling
+    raw: RawRow, model: ModelSpec, pp: int, ledger: Ledger
+) -> tuple[int, int]:
     """(layers of the first stage, of the last); 0 divides evenly."""
     layers = model.layers
     if "aa-scaling" in raw.text("framework").lower() and pp > 1:

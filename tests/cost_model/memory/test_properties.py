@@ -53,6 +53,8 @@ def test_more_sharding_never_holds_more_states(name: str, column: str) -> None:
     rows = [states(with_column(plain, **{column: value}), name) for value in values]
     # Megatron-FSDP's ZeRO 2 was measured above its ZeRO 1; no plan of a search has it
     kept = (plain.software != Software.MEGATRON) | (column != "zero_stage")
+    # FSDP in a pipeline shards only between steps
+    kept &= (plain.software != Software.FSDP) | (column != "pp")
     for less, more in pairwise(rows):
         assert (more <= less * (1 + 1e-9))[kept].all()
 

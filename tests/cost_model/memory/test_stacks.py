@@ -83,6 +83,30 @@ def test_with_overlap_as_many_gradients_wait_as_megatrons_queue_holds() -> None:
     assert at["backward_end"] == pytest.approx(2 * params + 4 * 1.08e9)
 
 
+def test_fsdp_in_a_pipeline_keeps_weights_and_whole_gradients_until_the_last_micro_batch() -> None:
+    # torch.distributed.pipelining.stage, backward_maybe_with_nosync: no reduction, no resharding
+    plan = Plan(software=Software.FSDP, zero_stage=3, dp=4, pp=2, grad_accum=8)
+    found = detail(GPT, dgx(1), BF16, plan)
+    at = next(m.categories for m in found.moments if m.moment == "layer" and m.stage == 0)
+    assert at["gathered"] == pytest.approx(2 * found.params[0])
+    assert at["gradients"] == pytest.approx(4 * found.params[0])
+    after = next(m.categories for m in found.moments if m.moment == "step" and m.stage == 0)
+    assert after["gradients"] == pytest.approx(found.params[0])  # a quarter of them, in fp32
+
+
+def test_llamas_trainer_keeps_what_products_gave_and_residuals() -> None:
+    # per token: two residuals (4 h), query, key, value, output (2 x (2 + 2 / 8) h for a key head of
+    # eight query heads), gate and up (2 x 2 x 3.5 h), and 4 bytes a head of softmax statistics
+    spec = model("llama-3-70b")
+    training = BF16.model_copy(update={"stack": "llama", "fused_norm": True})
+    plan = Plan(software=Software.FSDP, zero_stage=3, dp=8)
+    found = detail(spec, dgx(1), training, plan)
+    at = next(m.categories for m in found.moments if m.moment == "layer")
+    layer = 2048 * ((4 + 4.5 + 14) * 8192 + 4 * 64)
+    head = 2048 * (2 + 2) * 8192  # the last norm's input, and what it gives
+    assert at["activations"] == pytest.approx(80 * layer + head)
+
+
 def test_nemos_master_copy_is_the_other_half_of_a_bf16_weight() -> None:
     # megatron_base_model.py, store_param_remainders; fp16 weights have no such half
     for precision, size in (("bf16", 2), ("fp16", 4)):
