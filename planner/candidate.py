@@ -1,15 +1,17 @@
 """A plan with its prediction as plain data: what is stored, shown and sent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
+from cost_model.memory.capacity import Capacity
 from cost_model.plans import Floats, Plan, PlanTable
 from cost_model.prediction import MEMORY_PHASES, Prediction
+from cost_model.specs import ClusterSpec
 from planner.rules import World
 
 GIB = 2**30
@@ -124,19 +126,33 @@ class Candidate:
 _ADAPTER = TypeAdapter(Candidate)
 
 
-def usd_per_gpu_hour(world: World) -> float | None:
-    """The cluster's own price, or the GPU's from the catalogue; None where neither is known."""
-    own = world.cluster.usd_per_gpu_hour
-    return own if own is not None else world.cluster.node.gpu.usd_per_hour
+def usd_per_gpu_hour(world: World, plan: Plan) -> float | None:
+    """The cluster's own price, or the GPU's from the catalogue; None where neither is known.
+
+    Where the stages lie on groups of different nodes, the mean over the GPUs that are used.
+    """
+    groups = world.cluster.groups
+    if not plan.placement or not groups:
+        return _price(world.cluster)
+    prices = [_price(group) for group in groups]
+    stages = [count for count, _ in plan.placement.groups(plan.pp, world.model.layers)]
+    if len(stages) != len(prices):
+        return None
+    known = [price * s for price, s in zip(prices, stages, strict=True) if price is not None]
+    return sum(known) / plan.pp if len(known) == len(prices) else None
 
 
-def run_of(world: World, seconds: float, gpus: int) -> CandidateRun | None:
-    """Steps, days and cost of the token budget at a step time."""
+def _price(cluster: ClusterSpec) -> float | None:
+    own = cluster.usd_per_gpu_hour
+    return own if own is not None else cluster.node.gpu.usd_per_hour
+
+
+def run_of(world: World, seconds: float, gpus: int, price: float | None) -> CandidateRun | None:
+    """Steps, days and cost of the token budget at a step time and a price of a GPU's hour."""
     if world.training.tokens is None:
         return None
     steps = -(-world.training.tokens // world.training.tokens_per_step)
     gpu_hours = steps * seconds * gpus / 3600
-    price = usd_per_gpu_hour(world)
     usd = None if price is None else gpu_hours * price
     return CandidateRun(steps, steps * seconds / SECONDS_PER_DAY, gpu_hours, usd)
 
@@ -155,7 +171,8 @@ def _lists(columns: Mapping[str, npt.NDArray[Any]], count: int) -> dict[str, lis
 def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[Candidate]:
     """All rows of a table and their predictions, not ranked."""
     memory, step, count = prediction.memory, prediction.step, len(table)
-    node, price = world.cluster.node, usd_per_gpu_hour(world)
+    there = Capacity.of(world.cluster, memory)
+    capacities = _lists({f.name: np.asarray(getattr(there, f.name)) for f in fields(there)}, count)
     categories, phases = _rows(memory.categories, count), _rows(memory.phases, count)
     parts, traffic = _rows(step.parts, count), _rows(step.traffic_bytes, count)
     of_memory = _lists(
@@ -188,6 +205,7 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
     for row in range(count):
         plan = table.plan(row)
         gpus, seconds = plan.world_size, of_step["seconds"][row]
+        price = usd_per_gpu_hour(world, plan)
         rate = world.training.tokens_per_step / seconds if seconds > 0 else float("inf")
         made.append(
             Candidate(
@@ -198,12 +216,12 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
                 fits_probability=chances[row],
                 memory=CandidateMemory(
                     **{name: column[row] for name, column in of_memory.items()},
-                    capacity_bytes=node.gpu.memory_gib * GIB,
+                    capacity_bytes=capacities["gpu"][row],
                     categories=categories[row],
                     phases=phases[row],
                     peak_phase=MEMORY_PHASES[peak_phase[row]],
-                    host_capacity_bytes=node.host_ram_gib * GIB,
-                    nvme_capacity_bytes=0.0 if node.nvme is None else node.nvme.capacity_gib * GIB,
+                    host_capacity_bytes=capacities["host"][row],
+                    nvme_capacity_bytes=capacities["flash"][row],
                 ),
                 step=CandidateStep(
                     **{name: column[row] for name, column in of_step.items()},
@@ -212,7 +230,7 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
                     tokens_per_s=rate,
                     tokens_per_s_per_gpu=rate / gpus,
                 ),
-                run=run_of(world, seconds, gpus),
+                run=run_of(world, seconds, gpus, price),
                 usd_per_step=None if price is None else price * gpus * seconds / 3600,
             )
         )

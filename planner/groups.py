@@ -15,7 +15,8 @@ class Options:
     """The clusters that a plan may run on."""
 
     clusters: tuple[ClusterSpec, ...]
-    """Every group alone, then every union that software can drive as one."""
+    """Every group alone, then every union that software can drive as one, in each order in which
+    the stages of a pipeline are laid on it; the order of the request first."""
     refused: tuple[str, ...]
     """Unions left out, with the reason."""
 
@@ -28,7 +29,7 @@ def options(groups: Sequence[ClusterSpec]) -> Options:
         for chosen in combinations(groups, size):
             reason = _reason_against(chosen)
             if reason is None:
-                clusters.append(union(chosen))
+                clusters += [union(chosen), union(chosen[::-1])]
             else:
                 refused.append(f"{_name(chosen)}: {reason}")
     return Options(tuple(clusters), tuple(refused))
@@ -50,12 +51,17 @@ def _reason_against(groups: Sequence[ClusterSpec]) -> str | None:
     return None
 
 
-def union(groups: Sequence[ClusterSpec]) -> ClusterSpec:
-    """Several groups as one cluster at the pace of the slowest.
+def reordered(cluster: ClusterSpec, groups: Sequence[ClusterSpec]) -> bool:
+    """Whether a union has the groups of a request in another order than that."""
+    return cluster.groups != tuple(group for group in groups if group in cluster.groups)
 
-    Every collective waits for its slowest rank, DeepSpeed gives every rank the same micro-batch
-    and every stage its even share: so the slowest GPU, link and network, and the smallest
-    memories, govern all of it.
+
+def union(groups: Sequence[ClusterSpec]) -> ClusterSpec:
+    """Several groups as one cluster at the pace of the slowest, and each in its order.
+
+    Every collective waits for its slowest rank, and software gives every rank the same
+    micro-batch: so the slowest GPU, link and network, and the smallest memories, govern a plan
+    whose ranks mix groups. A pipeline whose stages lie on one group each is judged by `groups`.
     """
     nodes = sum(g.nodes for g in groups)
     prices = [g.usd_per_gpu_hour for g in groups]

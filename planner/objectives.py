@@ -96,6 +96,7 @@ TIE_BREAKERS = (
     "capacity_factor",
     "first_stage_layers",
     "last_stage_layers",
+    "placement",
     "offload_ratio",
     "reduce_bucket",
     "max_live_params",

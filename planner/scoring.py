@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from cost_model.memory import fits_probability, memory
+from cost_model.memory.capacity import Capacity
 from cost_model.plans import Bools, Floats, PlanTable
 from cost_model.predict import predict
-from cost_model.prediction import Prediction
+from cost_model.prediction import MemoryPrediction, Prediction
 from cost_model.step import step_time
 from planner.candidate import GIB
 from planner.objectives import Scores, acceptable
@@ -42,7 +43,19 @@ def held(world: World, table: PlanTable) -> Scores:
     known = world.memory_coefficients
     found = memory(world.model, world.cluster, world.training, table, known)
     chance = fits_probability(found, world.cluster, known)
-    return Scores(np.zeros(len(table)), found.total_bytes, found.host_bytes, chance)
+    return Scores(np.zeros(len(table)), *_as_on_one(world, found), chance)
+
+
+def _as_on_one(world: World, found: MemoryPrediction) -> tuple[Floats, Floats]:
+    """GPU and host bytes, such that the cluster's own node lacks as many as the worst rank's.
+
+    Where groups of nodes differ, each plan is measured against the group of its worst rank.
+    """
+    if found.node_group is None:
+        return found.total_bytes, found.host_bytes
+    node, there = world.cluster.node, Capacity.of(world.cluster, found)
+    gpu = found.total_bytes - (there.gpu - node.gpu.memory_gib * GIB)
+    return gpu, found.host_bytes - (there.host - node.host_ram_gib * GIB)
 
 
 def timed(world: World, table: PlanTable, scores: Scores) -> tuple[Scores, Floats]:
@@ -64,15 +77,11 @@ def sure(n: int) -> Scores:
     return Scores(np.zeros(n), np.zeros(n), np.zeros(n), np.ones(n))
 
 
-def scores_of(prediction: Prediction) -> Scores:
+def scores_of(world: World, prediction: Prediction) -> Scores:
     """What ranks plans, from their full prediction."""
     found = prediction.memory
-    return Scores(
-        prediction.step.seconds,
-        found.total_bytes,
-        found.host_bytes,
-        prediction.fits_probability,
-    )
+    sizes = _as_on_one(world, found)
+    return Scores(prediction.step.seconds, *sizes, prediction.fits_probability)
 
 
 def accepted(resolved: Resolved, table: PlanTable) -> Bools:

@@ -1,6 +1,7 @@
 """Which layers each pipeline stage holds, and which stages can be the fullest."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -50,12 +51,12 @@ class Stages:
     has_head: Bools
 
 
-def _kinds_per_stage(model: ModelSpec, sizes: list[int]) -> Ints:
+def _kinds_per_stage(pattern: tuple[int, ...], kinds: int, sizes: list[int]) -> Ints:
     """Layers of each kind by stage [stages, kinds]."""
-    pattern = np.asarray(model.layer_pattern, np.int64)
+    kind_of_layer = np.asarray(pattern, np.int64)
     stage_of_layer = np.repeat(np.arange(len(sizes)), sizes)[: len(pattern)]
-    counts = np.zeros((len(sizes), len(model.kinds)), np.int64)
-    np.add.at(counts, (stage_of_layer, pattern[: len(stage_of_layer)]), 1)
+    counts = np.zeros((len(sizes), kinds), np.int64)
+    np.add.at(counts, (stage_of_layer, kind_of_layer[: len(stage_of_layer)]), 1)
     return counts
 
 
@@ -74,9 +75,28 @@ def _can_be_fullest(counts: Ints) -> list[int]:
     return [*kept, last] if last else kept
 
 
-def _sizes(model: ModelSpec, table: PlanTable, row: int) -> list[int]:
-    columns = (table.pp, table.first_stage_layers, table.last_stage_layers, table.placement)
-    return stage_sizes(model.layers, *(int(column[row]) for column in columns))
+_Division = tuple[int, int, int, int]
+"""Stages, layers of the first and of the last one, placement."""
+
+_COLUMNS = ("pp", "first_stage_layers", "last_stage_layers", "placement")
+
+
+def _division(table: PlanTable, row: int) -> _Division:
+    pp, first, last, placement = (int(getattr(table, name)[row]) for name in _COLUMNS)
+    return pp, first, last, placement
+
+
+@lru_cache(maxsize=8192)
+def _contents(
+    pattern: tuple[int, ...], kinds: int, division: _Division, node_group: int | None
+) -> tuple[Ints, list[int]]:
+    """Layers of each kind by stage [stages, kinds], and the stages that can be the fullest."""
+    counts = _kinds_per_stage(pattern, kinds, stage_sizes(len(pattern), *division))
+    here = range(len(counts))
+    if node_group is not None:
+        here = stages_on(division[-1], len(counts), node_group)
+    fullest = _can_be_fullest(counts[here.start : here.stop])
+    return counts, [here.start + stage for stage in fullest]
 
 
 def stages_on(placement: int, pp: int, number: int) -> range:
@@ -94,16 +114,13 @@ def candidate_stages(
     node_group: number of the group of nodes whose stages are looked at; None looks at all. Plans
     with fewer candidates repeat their last one in the remaining slots.
     """
-    groups = group(table.pp, table.first_stage_layers, table.last_stage_layers, table.placement)
-    stages, counts = [], []
-    for row in groups.first:
-        by_kind = _kinds_per_stage(model, _sizes(model, table, row))
-        here = range(len(by_kind))
-        if node_group is not None:
-            here = stages_on(int(table.placement[row]), len(by_kind), node_group)
-        fullest = _can_be_fullest(by_kind[here.start : here.stop])
-        stages.append([here.start + stage for stage in fullest])
-        counts.append(by_kind)
+    groups = group(*(getattr(table, name) for name in _COLUMNS))
+    pattern, kinds = tuple(model.layer_pattern), len(model.kinds)
+    found = [
+        _contents(pattern, kinds, _division(table, row), node_group)
+        for row in groups.first.tolist()
+    ]
+    counts, stages = [c for c, _ in found], [s for _, s in found]
     slots = max(len(s) for s in stages)
     out = []
     for slot in range(slots):
@@ -126,9 +143,11 @@ def candidate_stages(
 def given_stages(model: ModelSpec, table: PlanTable, index: Ints) -> Stages:
     """The stage `index` [plans] of each plan; for the few rows of a breakdown."""
     counts = np.zeros((len(table), len(model.kinds)))
+    pattern = tuple(model.layer_pattern)
     last = table.pp - 1
     for row in range(len(table)):
-        counts[row] = _kinds_per_stage(model, _sizes(model, table, row))[index[row]]
+        by_kind, _ = _contents(pattern, len(model.kinds), _division(table, row), None)
+        counts[row] = by_kind[index[row]]
     return Stages(
         index=index,
         layers=tuple(counts[:, kind].copy() for kind in range(len(model.kinds))),

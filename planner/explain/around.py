@@ -37,6 +37,7 @@ EFFORT = {
     "cp_all_gather": 2,
     "first_stage_layers": 2,
     "last_stage_layers": 2,
+    "placement": 2,
     "tp": 3,
     "pp": 3,
     "sp": 3,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
+from cost_model.placement import Placement
 from planner.candidate import GIB, Candidate, Difference, Explanation
 
 WORDS = {
@@ -81,6 +82,8 @@ def changed_knobs(candidate: Candidate, other: Candidate) -> dict[str, tuple[obj
 
 def _plain(value: object) -> object:
     """As JSON has it."""
+    if isinstance(value, Placement):
+        return str(value)
     return value.name.lower() if isinstance(value, Enum) else value
 
 

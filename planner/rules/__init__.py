@@ -3,10 +3,10 @@
 import numpy as np
 
 from cost_model.plans import Bools, Plan, PlanTable
-from planner.rules import combination, shape, states
+from planner.rules import combination, placement, shape, states
 from planner.rules.rule import Kind, Rule, Violation, World
 
-RULES: tuple[Rule, ...] = shape.RULES + combination.RULES + states.RULES
+RULES: tuple[Rule, ...] = shape.RULES + placement.RULES + combination.RULES + states.RULES
 
 __all__ = ["RULES", "Kind", "Rule", "Violation", "World", "legal", "rule", "violations"]
 

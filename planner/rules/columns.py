@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from cost_model.placement import Placed, Placement
 from cost_model.plans import Bools, Ints, PlanTable, Software
 
 DEEPSPEED_ENGINE = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED)
@@ -16,6 +17,17 @@ def is_software(table: PlanTable, *software: Software) -> Bools:
     for other in software[1:]:
         picked = picked | (table.software == int(other))
     return picked
+
+
+def largest_stage(table: PlanTable, layers: int) -> Ints:
+    """Layers of the largest stage, as far as the ends are not given [plans]."""
+    most: Ints = -(-layers // table.pp)
+    if not table.placement.any():
+        return most
+    groups = max(len(Placement(value).parts) for value in set(table.placement.tolist())) + 1
+    held = Placed.of(table.placement, table.pp, layers, groups)
+    each = [-(-n // np.maximum(s, 1)) for s, n in zip(held.stages, held.layers, strict=True)]
+    return np.where(table.placement > 0, np.max(each, axis=0), most)
 
 
 def divides(parts: Ints, sizes: Iterable[int]) -> Bools:

@@ -1,10 +1,11 @@
 """Prints docs/rules.md: `python -m planner.rules.document > docs/rules.md`."""
 
-from planner.rules import RULES, combination, shape, states
+from planner.rules import RULES, combination, placement, shape, states
 from planner.rules.rule import Rule
 
 _SECTIONS = (
     ("Sizes and degrees", shape.RULES),
+    ("Groups of different nodes", placement.RULES),
     ("Combinations", combination.RULES),
     ("ZeRO, offload and precision", states.RULES),
 )

@@ -9,9 +9,11 @@ from planner.rules.columns import (
     common_divisors,
     divides,
     is_software,
+    largest_stage,
     not_dividing,
     spoken,
 )
+from planner.rules.placement import ends_fit
 from planner.rules.rule import Rule, World
 
 DEGREES = ("tp", "pp", "dp", "sp", "cp")
@@ -185,12 +187,12 @@ RULES = (
         "refused",
         "Every stage has a layer; with Megatron's own schedule, pp x vpp divides the layers unless "
         "the first and last stage are given.",
-        ("software", "pp", "vpp", "first_stage_layers", "last_stage_layers"),
+        ("software", "pp", "vpp", "first_stage_layers", "last_stage_layers", "placement"),
         lambda w, t: (
             (w.model.layers >= t.pp * t.vpp)
             & (
                 (is_software(t, *DEEPSPEED_ENGINE) & (t.vpp == 1))
-                | (t.first_stage_layers + t.last_stage_layers > 0)
+                | (t.first_stage_layers + t.last_stage_layers + t.placement > 0)
                 | (w.model.layers % (t.pp * t.vpp) == 0)
             )
         ),
@@ -200,12 +202,15 @@ RULES = (
     Rule(
         "stage-layers-pp",
         "refused",
-        "Given layers of the first and last stage leave the others an equal share.",
-        ("software", "pp", "vpp", "first_stage_layers", "last_stage_layers"),
+        "Given layers of the first and last stage leave the others an equal share; with a "
+        "placement, one layer each within their group of nodes.",
+        ("software", "pp", "vpp", "first_stage_layers", "last_stage_layers", "placement"),
         lambda w, t: (
             (t.first_stage_layers + t.last_stage_layers == 0)
+            | ((t.placement > 0) & ends_fit(w, t))
             | (
                 (t.pp > 1)
+                & (t.placement == 0)
                 & (
                     w.model.layers - t.first_stage_layers - t.last_stage_layers
                     >= (t.pp - (t.first_stage_layers > 0) - (t.last_stage_layers > 0))
@@ -228,13 +233,13 @@ RULES = (
         "planner",
         "The number of recomputed layers is below the layers of a stage, and given only with full "
         "recompute or that of the feed-forward.",
-        ("pp", "recompute", "recompute_layers"),
+        ("pp", "placement", "recompute", "recompute_layers"),
         lambda w, t: (
             (t.recompute_layers == -1)
             | (
                 ((t.recompute == int(Recompute.FULL)) | (t.recompute == int(Recompute.MLP)))
                 & (t.recompute_layers > 0)
-                & (t.recompute_layers < -(-w.model.layers // t.pp))
+                & (t.recompute_layers < largest_stage(t, w.model.layers))
             )
         ),
         lambda w, p: (

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from cost_model.plans import Software
 from cost_model.specs import ClusterSpec
 from planner.candidate import Candidate
 from planner.explain import explained
-from planner.groups import options
+from planner.groups import options, reordered
 from planner.objectives import candidate_key
 from planner.request.request import Resolved
 from planner.request.search import Limit
@@ -14,10 +15,19 @@ from planner.search.result import Certificate, SearchResult
 from planner.space.emptiness import has_plan
 
 GOVERNED = (
-    "A plan over several groups runs at the pace of the slowest: DeepSpeed gives every rank the "
-    "same micro-batch and every pipeline stage its even share of the layers, so uneven batches and "
-    "stages are not planned."
+    "A plan whose ranks mix groups of nodes runs at the pace of the slowest. A pipeline may have "
+    "each stage on one group, with more layers on the faster one: such a plan has a placement, and "
+    "its hosts must be listed in the order of its cluster's name."
 )
+UNEVEN_BATCHES = (
+    "Not planned: more sequences for the ranks of a faster group. DeepSpeed and Megatron have one "
+    "micro-batch and one accumulation for all ranks: DeepSpeed refuses others where "
+    "train_batch_size is given (runtime/config.py:602), and else averages the means of the ranks, "
+    "so that sequences of the larger batches would count for less."
+)
+
+
+PIPELINES = (Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED, Software.MEGATRON)
 
 
 def search_groups(
@@ -36,6 +46,8 @@ def search_groups(
             replace(c, cluster=cluster.name)
             for cluster, result in results
             for c in result.candidates
+            # in another order of the groups only what depends on the order is new
+            if c.plan.placement or not reordered(cluster, resolved.groups)
         ),
         key=lambda c: candidate_key(resolved.search, c),
     )
@@ -49,7 +61,7 @@ def search_groups(
         nothing_fits=None if kept else largest.nothing_fits,
         baseline=min(thumbs, key=_seconds, default=None),
         around=largest.around,
-        notes=(GOVERNED, *unions, *largest.notes),
+        notes=(GOVERNED, UNEVEN_BATCHES, *unions, *largest.notes),
         what_if=largest.what_if,
     )
 
@@ -59,13 +71,14 @@ def _seconds(candidate: Candidate) -> float:
 
 
 def _on(resolved: Resolved, cluster: ClusterSpec) -> Resolved:
-    """The request on one option; a union is used whole, since its parts are options too."""
+    """The request on one option; of further orders of a union only pipelines matter."""
     search = resolved.search
-    if cluster not in resolved.groups:
-        whole = Limit(values=(cluster.nodes,))
-        limit = search.limits.get("nodes")
-        both = whole if limit is None else whole.and_also(limit)
-        search = search.model_copy(update={"limits": search.limits | {"nodes": both}})
+    if cluster.groups and reordered(cluster, resolved.groups):
+        limit, several = search.limits.get("pp"), Limit(min=2)
+        both = several if limit is None else several.and_also(limit)
+        pipelined = tuple(s for s in search.software if s in PIPELINES)
+        narrowed = {"limits": search.limits | {"pp": both}, "software": pipelined}
+        search = search.model_copy(update=narrowed)
     return replace(resolved, cluster=cluster, search=search, groups=())
 
 

@@ -9,7 +9,7 @@ import optuna
 from cost_model.plans import Plan
 from planner.request.request import Resolved
 from planner.space import axes, software_allowed
-from planner.space.axes import SPLIT
+from planner.space.axes import PLACEMENT, SPLIT
 
 
 class Knobs(Protocol):
@@ -39,7 +39,8 @@ class WholeSpace:
         self.fixed: dict[str, dict[str, Any]] = {}
         for software in software_allowed(resolved.search):
             spec = axes(resolved.world, resolved.search, software)
-            values = {a: v.tolist() for a, v in spec.values.items() if a not in {"dp", SPLIT}}
+            drawn = [a for a in spec.values if a not in {"dp", SPLIT, PLACEMENT}]
+            values = {axis: spec.values[axis].tolist() for axis in drawn}
             limit = spec.bounds.get("nodes")
             counts = range(1, resolved.cluster.nodes + 1)
             values["nodes"] = [n for n in counts if limit is None or limit.holds(n)]

@@ -86,7 +86,7 @@ def modelled(resolved: Resolved) -> Measure:
     def measure(plan: Plan) -> Measurement:
         world = resolved.world
         prediction = evaluate(world, PlanTable.from_plans([plan]))
-        missing = float(missing_bytes(world, scores_of(prediction))[0])
+        missing = float(missing_bytes(world, scores_of(world, prediction))[0])
         unlikely = resolved.search.min_fits_probability - prediction.fits_probability[0]
         return Measurement(
             float(prediction.step.seconds[0]),

@@ -13,14 +13,18 @@ from planner.rules import World
 from planner.rules.combination import RECOMPUTES_MODULES
 from planner.rules.states import gradient_wire_bytes
 from planner.space.fine import HELD, SOLVED, held_value
+from planner.space.placements import PLACED
 from planner.space.splits import TAKES_SPLITS
 
 SPLIT = "split"
 """No column but the number of a division into stages, from which their layers follow."""
 
+PLACEMENT = "placement"
+"""Where the cluster has groups of different nodes: how the stages lie on them, if they do."""
+
 STRUCTURE = (
     *("tp", "pp", "sp", "cp", "cp_all_gather", "dp", "ep"),
-    *("sequence_parallel", "vpp", SPLIT),
+    *("sequence_parallel", "vpp", SPLIT, PLACEMENT),
 )
 """Axes that lay ranks out; together with the states they bound memory from below."""
 
@@ -70,6 +74,8 @@ class Axes:
     """Columns outside the axes that the request fixes."""
     bounds: dict[str, Limit]
     """Limits of the derived columns."""
+    even_stages: bool = False
+    """Whether stages on groups of different nodes must have equal numbers of layers."""
 
     @property
     def combinations(self) -> int:
@@ -138,6 +144,7 @@ def _structure(world: World, search: SearchOptions, software: Software) -> dict[
         "sequence_parallel": [0, 1] if megatron and allow.sequence_parallel else [0],
         "vpp": divisors(layers, 16) if interleaves else [1],
         SPLIT: [0, 1] if allow.pp and allow.uneven_stages and software in TAKES_SPLITS else [0],
+        PLACEMENT: [0, PLACED] if allow.pp and pipelines and world.cluster.groups else [0],
     }
 
 
@@ -228,7 +235,7 @@ def axes(world: World, search: SearchOptions, software: Software) -> Axes:
         bounds["nodes"] = all_nodes if old is None else old.and_also(all_nodes)
     floats = {"capacity_factor": np.float64}
     arrays = {name: np.array(v, floats.get(name, np.int64)) for name, v in values.items()}
-    return Axes(software, arrays, fixed, bounds)
+    return Axes(software, arrays, fixed, bounds, not search.allow.uneven_stages)
 
 
 def software_allowed(search: SearchOptions) -> tuple[Software, ...]:

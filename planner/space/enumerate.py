@@ -14,6 +14,7 @@ from planner.rules import RULES, Rule, World, legal
 from planner.space.axes import (
     ACTIVATIONS,
     DERIVED,
+    PLACEMENT,
     SPLIT,
     STAGE_LAYERS,
     STATES,
@@ -22,6 +23,7 @@ from planner.space.axes import (
     axes,
     software_allowed,
 )
+from planner.space.placements import PLACED, placement_columns
 from planner.space.splits import split_columns
 
 Column = npt.NDArray[Any]
@@ -101,6 +103,9 @@ class _Growing:
         if name == SPLIT:
             self._split(values)
             return
+        if name == PLACEMENT and PLACED in values:
+            self._place()
+            return
         count = len(values)
         typed = values.astype(_dtype(name))
         if count != 1 or typed[0] != _NEUTRAL[name][0]:  # a neutral column need not be there
@@ -126,9 +131,37 @@ class _Growing:
             self._change(columns, len(kept))
         for name in STAGE_LAYERS:
             self._know(name)
+        self._limit_stages()
+        self._apply_rules()
+
+    def _limit_stages(self) -> None:
+        """Drops rows whose first and last stage have layers outside the limits."""
+        for name in STAGE_LAYERS:
             limit = self.spec.bounds.get(name)
             if limit is not None:
                 self.keep(limit.mask(getattr(self.table(), name)))
+
+    def _place(self) -> None:
+        """Every row as it is, and every row of even stages with its stages on groups of nodes."""
+        table = self.table()
+        plain = np.flatnonzero((table.first_stage_layers == 0) & (table.last_stage_layers == 0))
+        plain = plain[(table.pp[plain] > 1) & (table.vpp[plain] == 1)]
+        width = (table.dp * table.tp * table.sp * table.cp)[plain]
+        row, placement, last = placement_columns(
+            self.world, self.spec.software, table.pp[plain], width, self.spec.even_stages
+        )
+        rows = np.concatenate([np.arange(self.length), plain[row]])
+        first = getattr(table, STAGE_LAYERS[0])[rows]
+        ends = np.concatenate([getattr(table, STAGE_LAYERS[1]), last])
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        columns |= dict(zip(STAGE_LAYERS, (first, ends), strict=True))
+        columns[PLACEMENT] = np.concatenate([np.zeros(self.length, np.int64), placement])
+        given = self.spec.fixed.get(STAGE_LAYERS[1])
+        self._change(columns, len(rows))
+        if given is not None:
+            self.keep(ends == given)
+        self._know(PLACEMENT)
+        self._limit_stages()
         self._apply_rules()
 
     def _derive(self) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from planner.rules import World
+from planner.rules.columns import largest_stage
 
 FEW, CUTS = 200, 12
 """Plans so few that a call costs more than its rows are cut at even distances too."""
@@ -19,9 +20,8 @@ Judge = Callable[[PlanTable], tuple[Bools, Floats]]
 
 
 def layers_per_stage(world: World, table: PlanTable) -> Ints:
-    """Layers of the largest stage [plans]."""
-    layers: Ints = -(-world.model.layers // table.pp)
-    return layers
+    """Layers of the largest stage, given ends apart [plans]."""
+    return largest_stage(table, world.model.layers)
 
 
 def solvable(world: World, table: PlanTable) -> PlanTable:
