@@ -21,8 +21,11 @@ WORST_SOURCE = {
     "korthikanti": 0.12,
     "megascale": 0.08,
     "mt_nlg": 0.15,
+    "nemotron4": 0.15,
+    "fsdp_paper": 0.10,
 }
-"""Mean absolute error of step time that each of the larger tables may have."""
+"""Mean absolute error of step time that each of the larger tables may have. Those of reports.csv
+(model reports and the FSDP paper) were typed after the fit and are in none of its rows."""
 
 
 @cache
@@ -37,8 +40,8 @@ def _times() -> tuple[list[Row], Pairs]:
 
 
 def test_at_least_sixty_rows_and_each_names_its_source() -> None:
-    raw = list(read_csv(HERE / "table.csv"))
-    assert len(raw) >= 60
+    raw = [row for path in sorted(HERE.glob("*.csv")) for row in read_csv(path)]
+    assert len(raw) >= 95
     assert all(row.text("citation") for row in raw)
 
 
