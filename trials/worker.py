@@ -14,11 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from trials.build_lock import guard_builds
 from trials.outcome import of_error
 from trials.preflight import Refused, check
 from trials.result import RankReport, rank_path
 from trials.trial_file import TrialFile, write_atomically
-
 
 PHASE_WIDTH = 40
 """Characters of the file that says where a rank is."""
@@ -98,6 +98,7 @@ def prepare_imports() -> None:
 
     # Else the first process group on a CPU compiles a shared-memory collective for a minute.
     deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
+    guard_builds()
     # A check of every ZeRO optimizer imports Muon, whose decorator loads all of Inductor.
     original = torch.compile
     torch.compile = lambda f=None, **_: f or (lambda g: g)  # type: ignore[assignment]

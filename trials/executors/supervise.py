@@ -98,6 +98,7 @@ def supervise(folder: Path, start: Start) -> None:
     except KeyboardInterrupt:
         ended_by = Outcome(kind="cancelled", message="cancelled on request")
     _end(pids, codes)
+    _end_group()
     collect(folder, trial, codes, wall_seconds=time.monotonic() - began, ended_by=ended_by)
 
 
@@ -151,6 +152,13 @@ def _end(pids: dict[int, int], codes: dict[int, int]) -> None:
             except (ProcessLookupError, ChildProcessError):
                 pass
             codes[rank] = ENDED_HERE
+
+
+def _end_group() -> None:
+    """Ends what ranks have started and left, such as a compiler; this process leads their group."""
+    if os.getpgid(0) == os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
 
 
 if __name__ == "__main__":
