@@ -10,7 +10,7 @@ from cost_model.calibration import Coefficients
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory import fits_probability, interval, memory
 from cost_model.plans import Floats, PlanTable, Software
-from cost_model.prediction import MemoryPrediction, Prediction, StepPrediction
+from cost_model.prediction import TRANSFERS, MemoryPrediction, Prediction, StepPrediction
 from cost_model.specs.cluster import ClusterSpec
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
@@ -82,16 +82,19 @@ def step_sigma(
 ) -> Floats:
     """Log-normal standard deviation of measured over predicted step time [plans].
 
-    By software and architecture, wider for a GPU type that was never fitted, and wider as the host
-    rather than the GPU sets the pace: host speed differs from machine to machine and is in no data
-    sheet.
+    By software and architecture, wider for a GPU type that was never fitted, wider as the host
+    rather than the GPU sets the pace (host speed differs from machine to machine and is in no data
+    sheet), and wider by what share of the step waits for transfers.
     """
     spreads = [known.spread_of(s, cluster.node.gpu) for s in Software]
     sure = known.knows(cluster.node.gpu)
     base = np.array([s.known if sure else s.unknown_gpu for s in spreads]).take(table.software)
     small = np.array([s.small for s in spreads]).take(table.software)
     host = step.parts["overhead"] / step.seconds
-    sigma: Floats = np.sqrt(base * base + (small * host) ** 2)
+    links = np.array([s.transfers for s in spreads]).take(table.software)
+    moved = sum((step.parts[name] for name in TRANSFERS), np.zeros_like(step.seconds))
+    waits = links * moved / step.seconds
+    sigma: Floats = np.sqrt(base * base + (small * host) ** 2 + waits * waits)
     return sigma
 
 

@@ -36,6 +36,9 @@ STEP_PARTS = (
     "overhead",  # launches, data loading, per-step fixed costs
 )
 
+TRANSFERS = ("tp_comm", "sp_comm", "ep_comm", "pp_comm", "dp_comm", "offload")
+"""The parts in which the GPU waits for data."""
+
 
 @dataclass(frozen=True)
 class MemoryPrediction:

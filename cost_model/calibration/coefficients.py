@@ -106,6 +106,9 @@ class Spread(Frozen):
     """The GPU's coefficients are those of its architecture."""
     small: float = Field(gt=0)
     """Added in quadrature where the host, not the GPU, sets the pace."""
+    transfers: float = Field(default=0.0, ge=0)
+    """Added in quadrature by the share of the step in which the GPU waits for data: links differ
+    more from machine to machine than GPUs do."""
 
 
 class Coefficients(Frozen):

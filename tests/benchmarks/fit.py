@@ -26,7 +26,13 @@ from tests.benchmarks.fitting.held_out import Solution, ask_out_of_fold
 from tests.benchmarks.fitting.memory_figures import FIGURES
 from tests.benchmarks.fitting.memory_fit import Fit, PeakMemory, memory_solved
 from tests.benchmarks.fitting.parameters import document
-from tests.benchmarks.fitting.spread import coverage, memory_spread, time_spreads
+from tests.benchmarks.fitting.spread import (
+    Shares,
+    coverage,
+    memory_spread,
+    stated_sigmas,
+    time_spreads,
+)
 from tests.benchmarks.rows import Row, read_directory
 
 SHIPPED = Path(calibration.__file__).parent
@@ -103,35 +109,15 @@ def _ratios(pairs: scores.Pairs) -> Floats:
     return np.log(pairs.predicted / pairs.measured)
 
 
-def _host_share(answers: Answers, pairs: scores.Pairs) -> Floats:
-    return answers.parts["overhead"][pairs.rows] / pairs.predicted
-
-
 def _spreads(
     rows: Sequence[Row], answers: Answers, times: scores.Pairs, memory: scores.Pairs
 ) -> tuple[dict[str, dict[str, float]], float]:
     timed = [rows[i] for i in times.rows]
     large = scores.realistic(rows)
     return (
-        time_spreads(timed, _ratios(times), _host_share(answers, times)),
+        time_spreads(timed, _ratios(times), Shares.of(answers).at(times.rows)),
         memory_spread(_ratios(memory.only(large))),
     )
-
-
-def _sigmas(
-    rows: Sequence[Row],
-    answers: Answers,
-    pairs: scores.Pairs,
-    spreads: dict[str, dict[str, float]],
-) -> Floats:
-    share = _host_share(answers, pairs)
-    out = np.zeros(len(pairs.rows))
-    for place, i in enumerate(pairs.rows):
-        name = rows[i].plan.software.name.lower()
-        exact = f"{name}/{rows[i].cluster.node.gpu.generation}"
-        own = spreads.get(exact) or spreads.get(name) or spreads["default"]
-        out[place] = math.hypot(own["known"], own["small"] * share[place])
-    return out
 
 
 def _families(
@@ -180,7 +166,8 @@ def _print_spreads(
     sigma: float,
 ) -> None:
     """The spreads, and what share of held-out rows their 90 % intervals cover."""
-    ratios, sigmas = _ratios(times), _sigmas(rows, answers, times, spreads)
+    ratios, timed = _ratios(times), [rows[i] for i in times.rows]
+    sigmas = stated_sigmas(timed, Shares.of(answers).at(times.rows), spreads)
     inside = np.abs(ratios) <= 1.6449 * sigmas
     console.print("step-time spreads:", json.dumps(spreads))
     console.print(

@@ -9,7 +9,15 @@ import pytest
 from cost_model.calibration import Coefficients
 from tests.benchmarks.fitting.folds import time_folds
 from tests.benchmarks.fitting.parameters import Parameter, document, with_values
-from tests.benchmarks.fitting.spread import coverage, memory_spread, time_spreads
+from tests.benchmarks.fitting.spread import (
+    COVERED,
+    Z90,
+    Shares,
+    coverage,
+    memory_spread,
+    stated_sigmas,
+    time_spreads,
+)
 from tests.benchmarks.fitting.step_times import StepTimes
 from tests.benchmarks.rows import Row, read_directory
 
@@ -69,6 +77,19 @@ def test_spreads_make_ninety_per_cent_intervals_cover_ninety_per_cent() -> None:
     rng = np.random.default_rng(0)
     many = [rows[i % len(rows)] for i in range(2000)]
     errors = rng.normal(0, 0.1, len(many))
-    found = time_spreads(many, errors, np.zeros(len(many)))
-    assert found["default"]["known"] == pytest.approx(0.1, rel=0.05)
+    nothing = Shares(np.zeros(len(many)), np.zeros(len(many)))
+    found = time_spreads(many, errors, nothing)
+    inside = np.abs(errors) <= Z90 * stated_sigmas(many, nothing, found)
+    assert inside.mean() == pytest.approx(COVERED, abs=0.01)
     assert coverage(errors, memory_spread(errors)) == pytest.approx(0.9, abs=0.01)
+
+
+def test_steps_that_wait_for_transfers_have_wider_intervals() -> None:
+    rows, _ = made_up(0.7)
+    rng = np.random.default_rng(1)
+    many = [rows[i % len(rows)] for i in range(2000)]
+    waits = np.tile([0.0, 0.5], 1000)
+    errors = rng.normal(0, 1, len(many)) * np.where(waits > 0, 0.25, 0.05)
+    shares = Shares(np.zeros(len(many)), waits)
+    sigmas = stated_sigmas(many, shares, time_spreads(many, errors, shares))
+    assert sigmas[waits > 0].mean() > 3 * sigmas[waits == 0].mean()
