@@ -114,8 +114,10 @@ def host_bytes(
     """
     host = coefficients.host
     whole = float(element_bytes(training) * model.params)
-    # a Hugging Face model is built whole by every rank, also where AutoTP shards it afterwards
+    # a Hugging Face model is built whole by every rank, also where AutoTP shards it afterwards;
+    # FSDP beside tensor or pipeline parallelism shards what is on the meta device (torchtitan)
     built_whole = (table.software == Software.DEEPSPEED) | (table.software == Software.FSDP)
+    built_whole &= (table.software != Software.FSDP) | (table.pp * table.tp == 1)
     own: Floats = whole / ((table.pp * table.tp - 1) * ~built_whole + 1)
     base = GIB * (host.process_gib * ranks_per_node + host.reserve_gib)
     steady = ranks_per_node * (offloaded + checkpoints)
