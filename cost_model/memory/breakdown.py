@@ -8,6 +8,7 @@ from cost_model.calibration.memory import MemoryCoefficients, default_memory_coe
 from cost_model.memory.footprint import MOMENTS, PHASE_OF_MOMENT, footprint
 from cost_model.memory.framework import framework_bytes
 from cost_model.memory.layout import given_stages
+from cost_model.memory.over_groups import nodes_of_stage
 from cost_model.memory.prediction import reserved, tensor_bytes
 from cost_model.memory.sharding import placed, sharding
 from cost_model.memory.work import plan_work, stage_work
@@ -83,7 +84,8 @@ def detail(
     stages = given_stages(model, table, np.arange(plan.pp))
     work = stage_work(model, training, table, shared, stages)
     states = sharding(known, model, training, table)
-    room = tensor_bytes(known, cluster)
+    nodes = [nodes_of_stage(cluster, plan, model.layers, stage) for stage in range(plan.pp)]
+    room = np.array([tensor_bytes(known, one) for one in nodes])
     plans = placed(table, states, work, np.arange(plan.pp))
     found = footprint(plans, work, states.dense, states.expert, states.buffers, room)
     allocated = list(found.allocated(plans))

@@ -13,7 +13,7 @@ import numpy as np
 from cost_model.memory.capacity import Capacity
 from cost_model.memory.on_demand import OnDemand
 from cost_model.placement import Placed, Placement
-from cost_model.plans import Bools, Floats, Ints, PlanTable
+from cost_model.plans import Bools, Floats, Ints, Plan, PlanTable
 from cost_model.prediction import MemoryPrediction
 from cost_model.specs import ClusterSpec
 
@@ -36,6 +36,19 @@ def placed(cluster: ClusterSpec, layers: int, table: PlanTable) -> Bools:
     last = Placed.of(table.placement, table.pp, layers, groups)
     sound: Bools = (number == groups - 1) & (last.stages[-1] > 0)
     return sound & (last.layers[-1] >= last.stages[-1])
+
+
+def nodes_of_stage(cluster: ClusterSpec, plan: Plan, layers: int, stage: int) -> ClusterSpec:
+    """The nodes that a pipeline stage of a plan lies on: a group's, or the cluster's."""
+    if not placed(cluster, layers, PlanTable.from_plans([plan]))[0]:
+        return cluster
+    behind = 0
+    counts = [stages for stages, _ in plan.placement.groups(plan.pp, layers)]
+    for group, stages in zip(cluster.groups, counts, strict=True):
+        behind += stages
+        if stage < behind:
+            return group
+    raise ValueError(f"no stage {stage} in a pipeline of {plan.pp}")
 
 
 def memory_over_groups(

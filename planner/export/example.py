@@ -95,7 +95,8 @@ def example(planned: Planned) -> Exported:
         "training.json": json.dumps(training, indent=2) + "\n",
     }
     if name == "train_blocks.py.txt":
-        out["geometry.json"] = json.dumps(shape(planned.model), indent=2) + "\n"
+        sizes = shape(planned.model) | {"stage_layers": planned.stage_layers}
+        out["geometry.json"] = json.dumps(sizes, indent=2) + "\n"
     else:
         out["model/config.json"] = json.dumps(model_config(planned), indent=2) + "\n"
     return Exported(SCRIPT, out)

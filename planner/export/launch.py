@@ -37,8 +37,14 @@ def _head(planned: Planned) -> str:
 
 
 def hostfile(planned: Planned) -> str:
-    """DeepSpeed's hostfile: a node and its slots a line."""
-    return "".join(f"{host} slots={planned.gpus_per_node}\n" for host in planned.hosts)
+    """DeepSpeed's hostfile: a node and its slots a line, in the order of the stages."""
+    rows: list[str] = []
+    for number, host in enumerate(planned.hosts):
+        groups = planned.host_groups[max(number - 1, 0) : number + 1]
+        if groups and (number == 0 or len(set(groups)) > 1):
+            rows.append(f"# {groups[-1]}")
+        rows.append(f"{host} slots={planned.gpus_per_node}")
+    return "".join(f"{row}\n" for row in rows)
 
 
 def deepspeed_script(planned: Planned) -> str:
@@ -154,6 +160,13 @@ def launch(planned: Planned) -> Exported:
     files["launch_torchrun.sh"] = torchrun_script(planned)
     if planned.plan.software == Software.DEEPSPEED:
         files["launch_accelerate.sh"] = accelerate_script(planned)
+    if planned.host_groups:
+        told = " ".join(f"{h}={g}" for h, g in zip(planned.hosts, planned.host_groups, strict=True))
+        note = (
+            f"The stages lie on groups of different nodes, so the nodes have this order: {told}. "
+            "Slurm and Kubernetes order the nodes themselves: no script for them."
+        )
+        return Exported("launch_torchrun.sh", files, (note,))
     files["job.sbatch"] = sbatch_script(planned)
     files["trainjob.yaml"] = train_job(planned)
     main = "job.sbatch" if planned.nodes > 1 else "launch_torchrun.sh"

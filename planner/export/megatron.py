@@ -108,10 +108,7 @@ def megatron_lm_arguments(planned: Planned) -> list[Argument]:
     if plan.cp > 1:
         out.append(("--context-parallel-size", plan.cp))
         out.append(("--cp-comm-type", "all_gather" if plan.cp_all_gather else "p2p"))
-    if plan.first_stage_layers:
-        out.append(("--decoder-first-pipeline-num-layers", plan.first_stage_layers))
-    if plan.last_stage_layers:
-        out.append(("--decoder-last-pipeline-num-layers", plan.last_stage_layers))
+    out += _stages(planned)
     if plan.vpp > 1:
         per = model.layers // (plan.pp * plan.vpp)
         out.append(("--num-layers-per-virtual-pipeline-stage", per))
@@ -131,6 +128,20 @@ def megatron_lm_arguments(planned: Planned) -> list[Argument]:
         out.append(("--attention-backend", "flash"))
     out += _training(training, plan)
     return out
+
+
+def _stages(planned: Planned) -> Iterator[Argument]:
+    """Stages of unequal layers. A layout has a t for each layer, E for the embedding and L for the
+    loss (megatron/core/transformer/pipeline_parallel_layer_layout.py)."""
+    plan = planned.plan
+    if plan.placement:
+        layout = "|".join("t" * layers for layers in planned.stage_layers)
+        yield ("--pipeline-model-parallel-layout", f"E{layout}L")
+        return
+    if plan.first_stage_layers:
+        yield ("--decoder-first-pipeline-num-layers", plan.first_stage_layers)
+    if plan.last_stage_layers:
+        yield ("--decoder-last-pipeline-num-layers", plan.last_stage_layers)
 
 
 def _experts(model: ModelSpec, plan: Plan) -> Iterator[Argument]:
@@ -172,6 +183,11 @@ def megatron_deepspeed_arguments(planned: Planned) -> list[Argument]:
     """Arguments of Megatron-DeepSpeed's pretrain_gpt.py (megatron/arguments.py there)."""
     planned.only("megatron_deepspeed", Software.MEGATRON_DEEPSPEED)
     model, training, plan = planned.model, planned.training, planned.plan
+    if len(set(planned.stage_layers)) > 1:
+        raise NotExportable(
+            f"Megatron-DeepSpeed cuts its layers evenly, and the plan's stages have "
+            f"{', '.join(map(str, planned.stage_layers))}; use deepspeed_pipeline or megatron"
+        )
     out = list(_model(model, training, core=False))
     out.append(("--tensor-model-parallel-size", plan.tp))
     out.append(("--pipeline-model-parallel-size", plan.pp))

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from cost_model.memory.layout import stage_sizes
 from cost_model.plans import Plan, Recompute, Software
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from planner.export.options import ExportOptions
@@ -34,8 +35,27 @@ class Planned:
         return -(-self.plan.world_size // self.gpus_per_node)
 
     @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Layers of every pipeline stage."""
+        plan = self.plan
+        ends = plan.first_stage_layers, plan.last_stage_layers
+        return tuple(stage_sizes(self.model.layers, plan.pp, *ends, plan.placement))
+
+    @property
+    def host_groups(self) -> tuple[str, ...]:
+        """The group of each node, where the plan's stages lie on groups of different ones."""
+        plan, groups = self.plan, self.cluster.groups
+        stages = [count for count, _ in plan.placement.groups(plan.pp, self.model.layers)]
+        if not plan.placement or len(stages) != len(groups):
+            return ()
+        width = plan.world_size // plan.pp
+        counts = [count * width // self.gpus_per_node for count in stages]
+        return tuple(g.name for g, n in zip(groups, counts, strict=True) for _ in range(n))
+
+    @property
     def hosts(self) -> tuple[str, ...]:
-        """Names of the nodes: the user's, or node-0, node-1, ..."""
+        """Names of the nodes: the user's, or node-0, node-1, ...; groups of nodes in the order of
+        the cluster's name, which is that of the stages."""
         given = self.options.hosts[: self.nodes]
         return given + tuple(f"node-{i}" for i in range(len(given), self.nodes))
 

@@ -37,6 +37,9 @@ PLANS: dict[str, Plan] = {
         software="deepspeed_pipeline", pp=2, dp=1, zero_stage=1, grad_accum=4,
         first_stage_layers=3, last_stage_layers=1,
     ),
+    "pipeline-placed": Plan(
+        software="deepspeed_pipeline", pp=2, dp=1, zero_stage=1, grad_accum=4, placement="1x3",
+    ),
     "zero3-mlp": Plan(dp=2, zero_stage=3, recompute="mlp", recompute_layers=1),
     "experts": Plan(dp=2, ep=2, zero_stage=2, capacity_factor=1.25),
     "megatron-deepspeed": Plan(
@@ -50,6 +53,9 @@ PLANS: dict[str, Plan] = {
     "megatron-uneven": Plan(
         software="megatron", nodes=2, pp=3, dp=2, zero_stage=1, grad_accum=6,
         first_stage_layers=1, last_stage_layers=1,
+    ),
+    "megatron-placed": Plan(
+        software="megatron", pp=2, dp=4, zero_stage=1, grad_accum=4, placement="1x3",
     ),
     "fsdp": Plan(software="fsdp", dp=2, zero_stage=3, recompute="full"),
 }  # fmt: skip

@@ -178,7 +178,7 @@ MEGATRON_LM: dict[str, Any] = BOTH | {
     "--moe-token-dispatcher-type": ["allgather", "alltoall", "flex"], "--moe-grouped-gemm": bool,
     "--moe-router-load-balancing-type": ["aux_loss", "sinkhorn", "none"],
     "--moe-aux-loss-coeff": float, "--moe-expert-capacity-factor": float,
-    "--moe-pad-expert-input-to-capacity": bool,
+    "--moe-pad-expert-input-to-capacity": bool, "--pipeline-model-parallel-layout": str,
 }  # fmt: skip
 MEGATRON_DEEPSPEED: dict[str, Any] = BOTH | {
     "--num-key-value-heads": int, "--normalization": ["layernorm", "rmsnorm"],
@@ -206,6 +206,7 @@ def _sourced(path: Path) -> list[str]:
     [
         ("megatron", "megatron_lm", MEGATRON_LM),
         ("megatron-uneven", "megatron_lm", MEGATRON_LM),
+        ("megatron-placed", "megatron_lm", MEGATRON_LM),
         ("megatron-deepspeed", "megatron_deepspeed", MEGATRON_DEEPSPEED),
     ],
 )
@@ -226,6 +227,9 @@ def test_a_parser_of_the_documented_flags_takes_the_arguments(
     if plan.first_stage_layers:
         ends = read.decoder_first_pipeline_num_layers + read.decoder_last_pipeline_num_layers
         assert (one.model.layers - ends) % (plan.pp - 2) == 0
+    if plan.placement:
+        # Megatron-Core 0.16.1 reads this as stages of 3 and 1 decoder layers
+        assert read.pipeline_model_parallel_layout == "Ettt|tL"
 
 
 def test_the_megatron_deepspeed_config_has_no_auto() -> None:

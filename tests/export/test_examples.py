@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 
 RUN = [
     *("zero2-recompute", "zero3", "zero3-mlp", "autotp", "ulysses"),
-    *("pipeline", "pipeline-uneven", "experts", "fsdp"),
+    *("pipeline", "pipeline-uneven", "pipeline-placed", "experts", "fsdp"),
 ]
 
 

@@ -138,6 +138,16 @@ def test_stages_of_given_sizes_give_the_losses_of_one_rank(train: Train) -> None
 
 
 @pytest.mark.slow
+def test_stages_placed_on_unequal_groups_give_the_losses_of_one_rank(train: Train) -> None:
+    model = decoder(layers=5)
+    one = train("five-layers", model)
+    split = {"pp": 3, "software": PIPE, "zero_stage": 1}
+    placed = train("five-layers-placed", model, **split, placement="2x2")
+    assert placed.outcome.kind == "ok", placed.outcome.message
+    assert placed.losses == pytest.approx(one.losses, rel=1e-4)
+
+
+@pytest.mark.slow
 def test_experts_cut_over_ranks_give_the_losses_of_experts_on_one(train: Train) -> None:
     model = decoder(experts=4)
     one = train("experts-one", model, capacity_factor=8.0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_model.memory import detail
+from cost_model.memory.over_groups import nodes_of_stage
 from cost_model.plans import Plan
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 from planner.export import ds_config
@@ -38,15 +39,16 @@ def dry_run(
     """The exported config of a plan in the real engine, on fake tensors.
 
     stages: pipeline stages to run, by default the first and the last, one of which is the
-    fullest. config: a ds_config to run instead of the exported one. Raises DryRunFailure where
-    the engine refuses the config, the model cannot be built, or the time limit passes; wanted is
-    asked now and then, and where it says no the run ends with that exception too.
+    fullest; where stages lie on groups of different nodes, the first and last of each. config: a
+    ds_config to run instead of the exported one. Raises DryRunFailure where the engine refuses the
+    config, the model cannot be built, or the time limit passes; wanted is asked now and then, and
+    where it says no the run ends with that exception too.
     """
     began = time.monotonic()
     against = reason_against(model, training, plan)
     if against is not None:
         raise DryRunFailure("unsupported", against)
-    ran = stages if stages is not None else sorted({0, plan.pp - 1})
+    ran = stages if stages is not None else _ends(plan)
     ranks_per_stage = plan.world_size // plan.pp
     results = []
     for stage in ran:
@@ -57,7 +59,9 @@ def dry_run(
             plan=plan,
             ds_config=config or ds_config(model, cluster, training, plan),
             rank=stage * ranks_per_stage,
-            gpu_bytes=int(cluster.node.gpu.memory_gib * GIB),
+            gpu_bytes=int(
+                nodes_of_stage(cluster, plan, model.layers, stage).node.gpu.memory_gib * GIB
+            ),
         )
         results.append(_in_child(task, left, wanted))
     worst = max(results, key=lambda r: r.peak.total_bytes)
@@ -67,6 +71,15 @@ def dry_run(
         seconds=time.monotonic() - began,
         notes=notes(model, plan),
     )
+
+
+def _ends(plan: Plan) -> list[int]:
+    """The first and last stage, of the pipeline and of its part on each group of nodes."""
+    ends, behind = {0, plan.pp - 1}, 0
+    for stages, _ in plan.placement.parts:
+        behind += stages
+        ends |= {behind - 1, behind}
+    return sorted(ends)
 
 
 def predicted(

@@ -25,6 +25,8 @@ class Build:
     """How many layers of this rank's stage are recomputed, the first ones; -1 is all."""
     end_layers: tuple[int, int] = (0, 0)
     """Layers of the first and the last pipeline stage; 0 is an even share."""
+    placement: int = 0
+    """Stages and layers on each group of different nodes; 0 where all nodes count as equal."""
     deepspeed_checkpointing: bool = False
     """Through deepspeed.checkpointing, which can partition and offload the kept inputs."""
     vocabulary_loss: bool = False
@@ -69,6 +71,7 @@ class Build:
             recompute=plan.recompute,
             recompute_layers=plan.recompute_layers,
             end_layers=(plan.first_stage_layers, plan.last_stage_layers),
+            placement=plan.placement,
             deepspeed_checkpointing=plan.partition_activations or plan.cpu_checkpointing,
             chunked_loss=plan.chunked_loss,
             sequence_parallel=plan.sequence_parallel,

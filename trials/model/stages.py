@@ -105,14 +105,14 @@ def pipeline_layers(build: Build, last: Last, seed: int | None) -> list[Any]:
 def boundaries(build: Build, stages: int, specs: int) -> list[int]:
     """First layer spec of each stage, and the end: the embedding is on the first stage, whatever
     follows the blocks on the last."""
-    sizes = stage_sizes(build.model.layers, stages, *build.end_layers)
+    sizes = stage_sizes(build.model.layers, stages, *build.end_layers, build.placement)
     inner = accumulate(sizes[:-1], initial=1)
     return [0, *list(inner)[1:], specs]
 
 
 def pipeline_module(build: Build, topology: Any, *, seed: int | None) -> nn.Module:
     """The module of this rank's stage. Stages take equal numbers of layers, earlier ones more,
-    unless the plan says how many the first and the last one take."""
+    unless the plan says how many the first and the last one, or a group of nodes, take."""
     from deepspeed.pipe import PipelineModule
     from deepspeed.runtime.activation_checkpointing import checkpointing
 
@@ -121,7 +121,7 @@ def pipeline_module(build: Build, topology: Any, *, seed: int | None) -> nn.Modu
 
         def _partition_layers(self, method: str = "uniform") -> None:
             super()._partition_layers(method)
-            if any(build.end_layers):
+            if any(build.end_layers) or build.placement:
                 stage = self._topo.get_coord(self.global_rank).pipe
                 self.parts = boundaries(build, self.num_stages, len(self._layer_specs))
                 self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
