@@ -43,9 +43,6 @@ class SoftwareMemory(Frozen):
     master_bytes: float = 4
     """Bytes of the fp32 master copy of a 16-bit weight; 2 where the weight itself is its upper half
     (Apex' distributed Adam, store_param_remainders)."""
-    apart_gradient_bytes: float = 0
-    """A 16-bit gradient of a whole micro-batch beside the fp32 one that it is added to when the
-    backward pass ends."""
     replica_bucket_bytes: float = 0
     """Buckets through which data-parallel replicas reduce: as large as the gradient, for good."""
     gradient_copy_bytes: float
@@ -83,6 +80,9 @@ class SoftwareMemory(Frozen):
     """Freed before the peak of the loss, in a block that nothing else fits into: 16-bit logits."""
     logit_gather_bytes: float
     """Added to the peak for each logit that came from another tensor-parallel rank."""
+    copies_inputs: bool = False
+    """Under tensor parallelism each column-parallel matrix keeps an input of its own; queries,
+    keys, values, gate and up are matrices apart."""
     regathers_inputs: bool
     """With sequence parallelism the gathered input of a matrix product is not kept but gathered
     again in the backward pass (arXiv 2205.05198, section 4.2.2)."""

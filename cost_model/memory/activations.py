@@ -32,6 +32,8 @@ class Shards:
     """1 / tp where norms and residuals are sharded by sequence, else 1."""
     inputs: Floats
     """The same for the inputs of matrix products; 0 where they are computed again."""
+    copies: Bools
+    """Whether tensor-parallel matrices that share an input keep a copy each."""
     ep: Floats
     capacity: Floats
     """Tokens each expert takes over its fair share; at least 1."""
@@ -95,6 +97,7 @@ def shards(
         tp=tp,
         replicated=replicated,
         inputs=np.where(regathers, replicated, 1.0) * normed,
+        copies=(by_software(coefficients, software, lambda p: p.copies_inputs) > 0) & (tp > 1),
         ep=table.ep.astype(np.float64),
         capacity=np.maximum(table.capacity_factor, 1.0),
         norm_bytes=np.where(compiled, element, norm),
@@ -164,8 +167,7 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
     if not layer.parallel_residual:  # the backward pass is through the feed-forward by then
         in_attention = in_attention - feed_forward
     again = np.maximum(widest, in_attention + np.where(on.selective, scores, 0.0))
-    shared = layer.parallel_residual and layer.norms < 2  # two norms make two inputs
-    inputs = element * hidden * (min(inputs_kept, 1) if shared else inputs_kept) * on.inputs
+    inputs = element * hidden * _inputs_kept(layer, inputs_kept, on) * on.inputs
     if dropout:
         replicated = replicated + hidden * masks
     if training.lora is not None and training.lora.dropout:
@@ -179,6 +181,16 @@ def layer_bytes(model: ModelSpec, layer: Layer, training: TrainingSpec, on: Shar
         scores=on.tokens * (again - np.maximum(widest, in_attention)),
         feed_forward=on.tokens * feed_forward,
     )
+
+
+def _inputs_kept(layer: Layer, sublayers: int, on: Shards) -> Floats:
+    """Inputs of matrix products that a layer keeps, of those of its sub-layers.
+
+    Where matrices copy them, keys, values and the other half of a gate add three.
+    """
+    shared = layer.parallel_residual and layer.norms < 2  # two norms make two inputs
+    gated = layer.mlp is not None and layer.mlp.gated
+    return np.where(on.copies & gated, 3.0, 0.0) + (min(sublayers, 1) if shared else sublayers)
 
 
 def _repeats_kv(coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints) -> Bools:

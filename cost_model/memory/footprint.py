@@ -143,7 +143,7 @@ def footprint(
         work.logits_peak + work.logits_cached,
         work.in_layer - work.between + work.logits_kept,
     )
-    cached = Sum(work=passes) + growing + step + backward
+    cached = Sum(work=passes + work.gathers_cached) + growing + step + backward
     return Footprint(
         static=static,
         moments=moments,

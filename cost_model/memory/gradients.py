@@ -55,13 +55,7 @@ def gradients(
     kept = np.where(permanent, at_step, 0.0)
     buckets = by_software(coefficients, table.software, lambda p: p.replica_bucket_bytes)
     buckets = np.where(ranks > 1, buckets, 0.0)
-    apart = by_software(coefficients, table.software, lambda p: p.apart_gradient_bytes)
-    held, at_step, kept, growing = (
-        held + buckets,
-        at_step + buckets,
-        kept + buckets,
-        growing + apart,
-    )
+    held, at_step, kept = held + buckets, at_step + buckets, kept + buckets
     for mine, values in (
         (engine.whole, (np.where(many, grad, 0.0), np.where(many, 0.0, grad), grad, 0.0 * grad)),
         (engine.flat, _flat(training, grad, ranks)),

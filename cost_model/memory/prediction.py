@@ -135,7 +135,6 @@ def _block(
     works = _works(coefficients, model, training, table, node_group)
     states = sharding(coefficients, model, training, table)
     room = tensor_bytes(coefficients, cluster)
-    growth = 1 + states.growth
 
     peak, cached = np.zeros((2, len(table)))
     moment, slot = np.zeros((2, len(table)), np.int64)
@@ -148,7 +147,7 @@ def _block(
             np.copyto(moment, at, where=higher)
             if number:
                 np.copyto(slot, number, where=higher)
-        np.maximum(cached, _reserved(found, plans, growth), out=cached)
+        np.maximum(cached, reserved(found, plans, states), out=cached)
 
     frame = framework_bytes(coefficients, table)
     kept = coefficients.fragmentation
@@ -197,20 +196,14 @@ def tensor_bytes(coefficients: MemoryCoefficients, cluster: ClusterSpec) -> floa
     return (cluster.node.gpu.memory_gib - coefficients.context_gib) * GIB
 
 
-def _reserved(found: Footprint, plans: Plans, growth: Floats) -> Floats:
+def reserved(found: Footprint, plans: Plans, states: Sharding) -> Floats:
     """What the caching allocator ends up holding where memory is plentiful [plans].
 
-    growth: of what a step allocates and frees, and the allocator caches, as a factor [shardings].
     Blocks cut for the passes do not serve the large flat tensors of the step, nor the other way
     round: each moment adds its own. Near the limit of the GPU they are given back.
     """
-    held = plans.bytes(found.static_total() + found.held)
-    return held + plans.sharding(growth) * plans.bytes(found.cached)
-
-
-def reserved(found: Footprint, plans: Plans, states: Sharding) -> Floats:
-    """The same of a footprint that was made apart [plans]."""
-    return _reserved(found, plans, 1 + states.growth)
+    held = plans.bytes(found.static_total() + found.held + Sum(sharding=states.floor))
+    return held + plans.sharding(1 + states.growth) * plans.bytes(found.cached)
 
 
 def _categories(found: Footprint, plans: Plans, moment: Ints) -> dict[str, Floats]:

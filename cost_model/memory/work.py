@@ -60,6 +60,8 @@ class StageWork:
     logits_peak: Floats
     logits_kept: Floats
     logits_cached: Floats
+    gathers_cached: Floats
+    """Blocks of gathered inputs that the allocator does not get back in time."""
     at_loss: Floats
     """Workspaces and weight gradients beside the logits."""
     in_layer: Floats
@@ -119,6 +121,8 @@ class PlanWork:
     """Whether a gradient larger than a bucket stays until the step."""
     vocabulary_ranks: Floats
     """Ranks over which the token table is cut."""
+    gathers: Floats
+    """Of a layer, blocks that the allocator does not get back in time."""
     layer_gradient: Floats
     """Weight gradients of one layer in the training precision, before they are accumulated."""
     cached_gradient: Floats
@@ -174,6 +178,12 @@ def plan_work(
         expert_gradient=experts,
         stays=stays(coefficients, model, training, table),
         vocabulary_ranks=np.where(sharded, on.tp, 1.0),
+        gathers=np.where(
+            table.sequence_parallel & (table.tp > 1),
+            by_software(coefficients, software, lambda p: p.gathered_blocks)
+            * (on.tokens * on.element * model.hidden),
+            0.0,
+        ),
         layer_gradient=layer_gradient,
         cached_gradient=layer_gradient * caches,
         head_gradient=element * head_matrix * caches,
@@ -218,6 +228,7 @@ def stage_work(
         logits_peak=np.where(last, work.logits.peak, 0.0),
         logits_kept=np.where(last, work.logits.kept, 0.0),
         logits_cached=np.where(last, work.logits.cached, 0.0),
+        gathers_cached=work.gathers * ((1 - share) * sum(stages.layers, np.zeros(1)) * in_flight),
         at_loss=between + np.where(last, work.head_gradient, 0.0),
         in_layer=at_end + scores + work.layer_gradient,
         at_end=np.maximum(at_end, between),

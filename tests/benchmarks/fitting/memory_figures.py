@@ -38,16 +38,19 @@ FIGURES: tuple[Figure, ...] = (
     Figure((("fragmentation",),), 0.005, 0.12, 0.03, 0.3),
     Figure((("context_gib",),), 0.3, 1.2, 0.6, 0.15),
     Figure((("communicator_gib",),), 0.05, 1.0, 0.4, 0.2),
-    Figure((_of("deepspeed", "cache_growth"),), 0.01, 0.8, 0.25, 0.3),
-    Figure((_of("megatron", "cache_growth"),), 0.01, 0.8, 0.25, 0.3),
+    Figure((_of("deepspeed", "cache_floor_gib"),), 0.1, 4.0, 1.0, 0.5),
+    Figure((_of("megatron", "cache_floor_gib"),), 0.1, 4.0, 1.0, 0.5),
     Figure(
-        (_of("megatron_deepspeed", "cache_growth"), _of("deepspeed_pipeline", "cache_growth")),
-        0.01,
-        0.8,
-        0.25,
-        0.3,
+        (
+            _of("megatron_deepspeed", "cache_floor_gib"),
+            _of("deepspeed_pipeline", "cache_floor_gib"),
+        ),
+        0.1,
+        4.0,
+        1.0,
+        0.5,
     ),
-    Figure((_of("fsdp", "cache_growth"),), 0.01, 0.8, 0.05, 0.5),
+    Figure((_of("fsdp", "cache_floor_gib"),), 0.1, 4.0, 1.0, 0.5),
     # Modules whose source was not read: memory.json derives what they would keep, which data may
     # move by a tenth.
     Figure((("stacks", "aa_scaling", "changes", "norm_saved_bytes"),), 2.0, 12.0, 10.0, 0.1),

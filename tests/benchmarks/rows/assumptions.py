@@ -91,6 +91,10 @@ RULES: dict[str, str] = {
     "draco_has_no_deterministic_flash": "Megatron-Core's deterministic tests on the draco cluster"
     " store their scores: twenty tests ran there and elsewhere, and differ by just those",
     "fused_softmax": "no flash attention in Megatron's code: its fused scale-mask-softmax kernel",
+    "fp32_stores_scores": "Megatron's code has flash kernels for 16 bits alone: fp32 runs store"
+    " their scores",
+    "sailor_without_dropout": "Sailor's runs drop nothing: what they hold leaves no room for"
+    " dropped scores",
     "flash_by_age": "software of 2023 and later uses flash attention unless it says otherwise",
     "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",
     "fused_kernels": "Megatron fuses norms and bias-dropout-add; compiled graphs fuse them too",

@@ -56,6 +56,10 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     if backend:
         return "flash2"
     flash = raw.flag("flash_attn")
+    in_megatron = software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED)
+    if flash is None and in_megatron and raw.text("precision").lower().startswith("fp32"):
+        ledger.assume("fp32_stores_scores")
+        return "fused_softmax"
     if flash is None and raw.arguments.get("transformer-impl") == "local":
         ledger.assume("local_attention")
         return "flash2" if raw.arguments.get("use-flash-attn") else "fused_softmax"
@@ -110,6 +114,9 @@ def _dropout(raw: RawRow, gated: bool, ledger: Ledger) -> float:
     if "hidden-dropout" in args or "attention-dropout" in args:
         return float(args.get("attention-dropout", 0.1))
     name = f"{raw.text('framework')} {raw.text('model_name')}".lower()
+    if "sailor" in name:
+        ledger.assume("sailor_without_dropout")
+        return 0.0
     if args or (
         not gated and re.search(r"megatron|nemo|bert|gpt-?2", name) and "mosaic" not in name
     ):
