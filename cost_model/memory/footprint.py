@@ -54,12 +54,12 @@ def footprint(
     dense: Rates,
     expert: Rates | None,
     buffers: Buffers,
-    gpu_bytes: float,
+    gpu_bytes: Floats | float,
 ) -> Footprint:
     """The footprint of one stage of every plan.
 
     dense, expert: bytes per parameter of either kind; None where there are no experts.
-    gpu_bytes: what the GPU has for tensors.
+    gpu_bytes: what the GPU has for tensors, of all plans or of each [plans].
     """
 
     def states(name: str) -> Sum:
@@ -186,7 +186,7 @@ def _init(
     buffers: Buffers,
     weights: Sum,
     states: Callable[[str], Sum],
-    gpu_bytes: float,
+    gpu_bytes: Floats | float,
 ) -> Floats:
     """Bytes when the engine starts [plans]: weights, and flattening them or making the states.
 

@@ -42,8 +42,6 @@ class Sharding:
     """What the allocator caches beyond what a step allocates and frees, as a share."""
     floor: Floats
     """The same in bytes, whatever a step takes."""
-    floor: Floats
-    """The same in bytes, whatever a step takes."""
     of_plan: Ints
     """The sharding of each plan [plans]."""
 
@@ -70,7 +68,6 @@ def sharding(
         expert=expert,
         buffers=buffers(coefficients, training, few, engine),
         growth=by_software(coefficients, few.software, lambda p: p.cache_growth),
-        floor=GIB * by_software(coefficients, few.software, lambda p: p.cache_floor_gib),
         floor=GIB * by_software(coefficients, few.software, lambda p: p.cache_floor_gib),
         of_plan=groups.of_row,
     )
