@@ -16,6 +16,8 @@ def summary(plan: Plan) -> str:
     parts += [
         f"{name}{getattr(plan, column)}" for name, column in _LETTERS if getattr(plan, column) > 1
     ]
+    if plan.placement:
+        parts.append(f"placed{plan.placement}")
     parts.append(f"zero{plan.zero_stage}")
     parts.append(f"mb{plan.micro_batch}x{plan.grad_accum}")
     if plan.recompute:

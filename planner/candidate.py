@@ -9,7 +9,8 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from cost_model.memory.capacity import Capacity
-from cost_model.plans import Floats, Plan, PlanTable
+from cost_model.memory.over_groups import placed
+from cost_model.plans import Floats, Ints, Plan, PlanTable
 from cost_model.prediction import MEMORY_PHASES, Prediction
 from cost_model.specs import ClusterSpec
 from planner.rules import World
@@ -36,6 +37,8 @@ class CandidateMemory:
     host_capacity_bytes: float
     nvme_bytes: float
     nvme_capacity_bytes: float
+    group: str = ""
+    """Where groups of nodes differ: on which the worst rank is."""
 
     @property
     def headroom_bytes(self) -> float:
@@ -58,6 +61,18 @@ class CandidateStep:
     hfu: float
     tokens_per_s: float
     tokens_per_s_per_gpu: float
+    group: str = ""
+    """Where groups of nodes differ: whose stages the others wait for."""
+
+
+@dataclass(frozen=True)
+class CandidateStages:
+    """Pipeline stages that lie on one group of nodes."""
+
+    group: str
+    nodes: int
+    stages: int
+    layers: int
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,8 @@ class Candidate:
     why: Explanation | None = None
     cluster: str = ""
     """Which nodes it runs on, where the cluster has groups of different ones."""
+    stages_on: tuple[CandidateStages, ...] = ()
+    """The stages of each group, in order, where they lie on groups of different nodes."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -155,6 +172,24 @@ def run_of(world: World, seconds: float, gpus: int, price: float | None) -> Cand
     gpu_hours = steps * seconds * gpus / 3600
     usd = None if price is None else gpu_hours * price
     return CandidateRun(steps, steps * seconds / SECONDS_PER_DAY, gpu_hours, usd)
+
+
+def _group(world: World, number: Ints | None, row: int) -> str:
+    """Name of a group of nodes; empty where all nodes count as equal."""
+    if number is None or number[row] < 0:
+        return ""
+    return world.cluster.groups[int(number[row])].name
+
+
+def _stages_on(world: World, plan: Plan) -> tuple[CandidateStages, ...]:
+    groups, layers = world.cluster.groups, world.model.layers
+    if not groups or not placed(world.cluster, layers, PlanTable.from_plans([plan]))[0]:
+        return ()
+    width = plan.world_size // plan.pp
+    return tuple(
+        CandidateStages(g.name, stages * width // g.node.gpus_per_node, stages, held)
+        for g, (stages, held) in zip(groups, plan.placement.groups(plan.pp, layers), strict=True)
+    )
 
 
 def _rows(columns: Mapping[str, Floats], count: int) -> list[dict[str, float]]:
@@ -222,6 +257,7 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
                     peak_phase=MEMORY_PHASES[peak_phase[row]],
                     host_capacity_bytes=capacities["host"][row],
                     nvme_capacity_bytes=capacities["flash"][row],
+                    group=_group(world, memory.node_group, row),
                 ),
                 step=CandidateStep(
                     **{name: column[row] for name, column in of_step.items()},
@@ -229,9 +265,11 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
                     traffic_bytes=traffic[row],
                     tokens_per_s=rate,
                     tokens_per_s_per_gpu=rate / gpus,
+                    group=_group(world, step.node_group, row),
                 ),
                 run=run_of(world, seconds, gpus, price),
                 usd_per_step=None if price is None else price * gpus * seconds / 3600,
+                stages_on=_stages_on(world, plan),
             )
         )
     return made

@@ -5,7 +5,13 @@ from pydantic import BaseModel
 from api.store import CandidateRecord
 from api.wording import GIB, summary
 from cost_model.plans import Plan
-from planner.candidate import CandidateMemory, CandidateRun, CandidateStep, Explanation
+from planner.candidate import (
+    CandidateMemory,
+    CandidateRun,
+    CandidateStages,
+    CandidateStep,
+    Explanation,
+)
 from planner.explain import StageMemory
 
 
@@ -111,6 +117,8 @@ class Predicted(BaseModel):
     """What bounds the step and memory; in a ranking also against the best and the next plan."""
     cluster: str = ""
     """Which nodes it runs on, where the cluster has groups of different ones."""
+    stages_on: tuple[CandidateStages, ...] = ()
+    """The stages on each group of nodes, where they lie on different ones."""
 
 
 class CandidateDetail(Predicted):

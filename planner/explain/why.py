@@ -56,6 +56,20 @@ def _memory(candidate: Candidate) -> str:
     )
 
 
+def _groups(candidate: Candidate) -> list[str]:
+    """Where stages lie on groups of different nodes: how, and which group holds the others up."""
+    if not candidate.stages_on:
+        return []
+    told = ", ".join(
+        f"{one.layers} layers in {one.stages} stage{'s' * (one.stages > 1)} on {one.group}"
+        for one in candidate.stages_on
+    )
+    return [
+        f"Stages by group of nodes: {told}. Those on {candidate.step.group} set the pace, and "
+        f"{candidate.memory.group} is nearest to its memory's limit."
+    ]
+
+
 def difference(candidate: Candidate, other: Candidate) -> Difference:
     """Seconds and bytes of the candidate less those of another."""
     parts = {
@@ -117,7 +131,7 @@ def explain(
 ) -> Explanation:
     """What bounds a candidate, and how it differs from the best and from the next one."""
     parts = candidate.step.parts
-    sentences = [_time(candidate), _memory(candidate)]
+    sentences = [_time(candidate), _memory(candidate), *_groups(candidate)]
     versus_best = versus_next = None
     if best is not None and best.rank != candidate.rank:
         versus_best = difference(candidate, best)

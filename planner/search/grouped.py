@@ -1,6 +1,6 @@
 """Searches every group of unequal nodes alone, and every union that can run as one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cost_model.plans import Software
@@ -30,6 +30,10 @@ UNEVEN_BATCHES = (
 PIPELINES = (Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED, Software.MEGATRON)
 
 
+PLACEMENTS = 4
+"""Plans kept of a union for each that is asked for."""
+
+
 def search_groups(
     resolved: Resolved, search_one: Callable[[Resolved], SearchResult]
 ) -> SearchResult:
@@ -51,7 +55,8 @@ def search_groups(
         ),
         key=lambda c: candidate_key(resolved.search, c),
     )
-    kept = [replace(c, rank=i + 1) for i, c in enumerate(ranked[: resolved.search.keep])]
+    chosen = _best_placements(ranked)[: resolved.search.keep]
+    kept = [replace(c, rank=i + 1) for i, c in enumerate(chosen)]
     thumbs = [result.baseline for _, result in results if result.baseline is not None]
     largest = max(results, key=lambda pair: pair[0].gpus)[1]
     unions = [f"Not planned: {reason}." for reason in found.refused]
@@ -66,13 +71,30 @@ def search_groups(
     )
 
 
+def _best_placements(ranked: Sequence[Candidate]) -> list[Candidate]:
+    """Of plans that differ in nothing but how stages and layers lie on the groups, the first."""
+    seen, kept = set(), []
+    for one in ranked:
+        moved = {"placement": 0, "last_stage_layers": 0} if one.plan.placement else {}
+        key = one.plan.model_copy(update=moved)
+        if not moved or key not in seen:
+            kept.append(one)
+        seen.add(key)
+    return kept
+
+
 def _seconds(candidate: Candidate) -> float:
     return candidate.step.seconds
 
 
 def _on(resolved: Resolved, cluster: ClusterSpec) -> Resolved:
-    """The request on one option; of further orders of a union only pipelines matter."""
+    """The request on one option; of further orders of a union only pipelines matter.
+
+    More plans are kept than asked for, since many of them differ in their placement alone.
+    """
     search = resolved.search
+    if cluster.groups and search.objective != "pareto":
+        search = search.model_copy(update={"keep": PLACEMENTS * search.keep})
     if cluster.groups and reordered(cluster, resolved.groups):
         limit, several = search.limits.get("pp"), Limit(min=2)
         both = several if limit is None else several.and_also(limit)
