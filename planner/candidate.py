@@ -183,8 +183,6 @@ def _group(world: World, number: Ints | None, row: int) -> str:
 
 def _stages_on(world: World, plan: Plan) -> tuple[CandidateStages, ...]:
     groups, layers = world.cluster.groups, world.model.layers
-    if not groups or not placed(world.cluster, layers, PlanTable.from_plans([plan]))[0]:
-        return ()
     width = plan.world_size // plan.pp
     return tuple(
         CandidateStages(g.name, stages * width // g.node.gpus_per_node, stages, held)
@@ -234,6 +232,7 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
         },
         count,
     )
+    on_groups = placed(world.cluster, world.model.layers, table)
     peak_phase, fits = memory.peak_phase.tolist(), prediction.fits.tolist()
     chances = prediction.fits_probability.tolist()
     made = []
@@ -269,7 +268,7 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
                 ),
                 run=run_of(world, seconds, gpus, price),
                 usd_per_step=None if price is None else price * gpus * seconds / 3600,
-                stages_on=_stages_on(world, plan),
+                stages_on=_stages_on(world, plan) if on_groups[row] else (),
             )
         )
     return made
