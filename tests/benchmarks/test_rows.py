@@ -98,6 +98,12 @@ def test_a_rate_beyond_any_published_run_is_not_believed() -> None:
     assert row(step_time_s="8.0").measured.seconds is None
 
 
+def test_steps_whose_padding_was_cut_away_are_not_compared() -> None:
+    bert = {"model_name": "BERT-large", "framework": "PyTorch NGC (DDP)", "step_time_s": "100"}
+    assert row(**bert, seq_len="512").measured.seconds is None
+    assert row(**bert, seq_len="384").measured.seconds == 100
+
+
 def test_an_uneven_batch_is_scaled_to_whole_micro_batches() -> None:
     alone = {"tp": "1", "pp": "1", "num_gpus": "8", "nodes": "1", "step_time_s": "300"}
     found = row(**alone, micro_batch="3", global_batch="64")
