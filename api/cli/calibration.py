@@ -1,15 +1,18 @@
 """The file in which the command line keeps what trials have taught about a cluster."""
 
+import fcntl
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
-from api.calibrated import calibrated, key_of
+from api.calibrated import Learned, calibrated, key_of
 from cost_model.calibration.cluster import ClusterCalibration
 from planner.errors import Problem, RequestError
 from planner.request import Resolved
+from trials.trial_file import write_atomically
 
 CalibrationFile = Annotated[
     Path | None,
@@ -41,3 +44,14 @@ def with_file(resolved: Resolved, path: Path | None) -> Resolved:
     found = read_calibration(path, resolved)
     typer.echo(f"calibrated by {found.n_trials} trials on {found.key}", err=True)
     return calibrated(resolved, found.model_dump(mode="json"))
+
+
+def keep_in_file(path: Path, learned: Learned) -> ClusterCalibration:
+    """Writes what a campaign has learned; with what another one has written there meanwhile the
+    evidence of both is pooled."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = json.loads(path.read_text("utf-8")) if path.exists() else None
+        both = learned.beside(kept)
+        write_atomically(path, both.model_dump_json(indent=2) + "\n")
+    return both

@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from api.cli.calibration import CalibrationFile, read_calibration
+from api.calibrated import Learned
+from api.cli.calibration import CalibrationFile, keep_in_file, read_calibration
 from api.cli.interrupts import tidy_on_terminate
 from api.cli.plan import title_of
 from api.cli.request import takes_request
@@ -164,7 +165,8 @@ def campaign(
     finally:
         executor.close()
     if calibration is not None and state.calibration.n_trials > state.prior.n_trials:
-        calibration.write_text(state.calibration.model_dump_json(indent=2) + "\n", "utf-8")
+        before = None if known is None else known.model_dump(mode="json")
+        keep_in_file(calibration, Learned(before, state.prior, state.prior, state.calibration))
     if study is not None and state.ranking:
         export_study(resolved, state, study)
     if as_json:

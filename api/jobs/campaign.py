@@ -11,6 +11,7 @@ from typing import Any
 from dbos import DBOS
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.calibrated import learned
 from api.faults import unexpected
 from api.jobs.names import CAMPAIGN
 from api.jobs.pool import Abandoned, WorkerDied
@@ -134,13 +135,24 @@ def _learned(record: CampaignRecord, results: dict[str, Any]) -> bool:
     if answer["kind"] != "done":
         raise Refused(answer["error"])
     state, files = answer["result"]["state"], answer["result"]["files"]
-    going = store.campaign_round(record, state, files, services().enqueue_trial(record.executor))
-    calibration = state["calibration"]
-    if calibration["n_trials"] > state["prior"]["n_trials"]:
-        store.calibrations.keep(calibration["key"], calibration, calibration["n_trials"])
+    new = learned(record.known, record.result, state)
+
+    def change(kept: dict[str, Any] | None) -> dict[str, Any]:
+        assert new is not None
+        return new.beside(kept).model_dump(mode="json")
+
+    became = store.campaign_round(
+        record,
+        state,
+        files,
+        services().enqueue_trial(record.executor),
+        None if new is None else (new.after.key, change),
+    )
+    if became != "kept":
+        return became == "overtaken"
     if state["ended"] is not None:
         store.campaigns.succeed(record.id)
         return False
     if not files and not any(t["outcome"] is None for t in state["trials"]):
         raise Refused({"detail": "no trial is left that could be run, and none is awaited"})
-    return going
+    return True

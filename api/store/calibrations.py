@@ -1,6 +1,6 @@
 """What trials have taught about each kind of cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,6 +9,9 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.store.jobs import now
 from api.store.records import CalibrationRecord
 from api.store.tables import CalibrationRow
+
+Change = Callable[[dict[str, Any] | None], dict[str, Any]]
+"""From what is known of a kind, None where nothing is, to what is known now."""
 
 
 def _record(row: CalibrationRow) -> CalibrationRecord:
@@ -33,22 +36,26 @@ class Calibrations:
         with self.session() as session:
             return [_record(row) for row in session.scalars(select)]
 
-    def keep(self, key: str, calibration: dict[str, Any], trials: int) -> bool:
-        """Keeps a calibration unless one of more trials is there: False then.
+    def change(self, session: Session, key: str, change: Change) -> None:
+        """Replaces what is known of a kind, in a transaction that has written already.
 
-        Two campaigns on one kind of cluster at a time each learn from their own trials alone.
+        That it has written matters: from then on SQLite lets nobody else write, so that what is
+        read here is what is replaced. PostgreSQL locks the row; where two transactions add the
+        first row of a kind at once, one of them fails and is tried again.
         """
-        with self.session.begin() as session:
-            row = session.get(CalibrationRow, key, with_for_update=True)
-            if row is not None and row.trials > trials:
-                return False
-            values = {"calibration": calibration, "trials": trials, "updated_at": now()}
-            if row is None:
-                session.add(CalibrationRow(key=key, **values))
-            else:
-                for name, value in values.items():
-                    setattr(row, name, value)
-            return True
+        row = session.get(CalibrationRow, key, with_for_update=True, populate_existing=True)
+        calibration = change(None if row is None else row.calibration)
+        values = {
+            "calibration": calibration,
+            "trials": calibration["n_trials"],
+            "updated_at": now(),
+        }
+        if row is None:
+            session.add(CalibrationRow(key=key, **values))
+        else:
+            for name, value in values.items():
+                setattr(row, name, value)
+        session.flush()
 
     def forget(self, key: str) -> bool:
         """Drops what is known of a kind; False where nothing is."""

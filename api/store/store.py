@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from api.store import candidates
-from api.store.calibrations import Calibrations
+from api.store.calibrations import Calibrations, Change
 from api.store.candidates import CandidatePage, CandidateQuery
 from api.store.ids import new_id
 from api.store.jobs import Enqueue, JobTable, Once, now
@@ -33,6 +33,10 @@ from api.store.tables import (
 )
 
 IDEMPOTENCY_DAYS = 7
+
+Round = Literal["kept", "overtaken", "done"]
+"""What became of a round of a campaign: overtaken by another process, or of a campaign that is
+done."""
 
 
 class Store:
@@ -132,15 +136,25 @@ class Store:
         state: dict[str, Any],
         files: Sequence[dict[str, Any]],
         enqueue: Enqueue,
-    ) -> bool:
-        """Keeps the state of a campaign and queues the trials that it proposes, all or nothing.
+        learned: tuple[str, Change] | None = None,
+    ) -> Round:
+        """Keeps the state of a campaign, queues the trials that it proposes and keeps what it has
+        learned, all or nothing.
 
-        files: trial files as plain data; one whose id is there already is not queued again. False
-        where the campaign is done.
+        campaign: as it was when the round began; where another process has done a round since,
+        nothing is kept, since its evidence would count twice. files: trial files as plain data; one
+        whose id is there already is not queued again. learned: a kind of cluster, and what becomes
+        of what is known of it.
         """
         with self.session.begin() as session:
-            if not self.campaigns.move(session, campaign.id, ("running",), result=state):
-                return False
+            # A write first: it locks what is read next, on both databases.
+            if not self.campaigns.move(session, campaign.id, ("running",), status="running"):
+                return "done"
+            row = session.get(CampaignRow, campaign.id, populate_existing=True)
+            assert row is not None
+            if row.result != campaign.result:
+                return "overtaken"
+            row.result = state
             for file in files:
                 if session.get(TrialRow, file["trial_id"]) is not None:
                     continue
@@ -162,7 +176,9 @@ class Store:
                 )
                 session.flush()
                 enqueue(session, file["trial_id"])
-        return True
+            if learned is not None:
+                self.calibrations.change(session, *learned)
+        return "kept"
 
     def candidates(self, plan_id: str, query: CandidateQuery) -> CandidatePage:
         """One page of a request's candidates."""

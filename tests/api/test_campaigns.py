@@ -79,6 +79,20 @@ def test_a_campaign_learns_and_later_answers_use_it(client_on: TestClient, tmp_p
     assert client_on.post("/v1/predict", json=request | knobs).json() == before
 
 
+@pytest.mark.slow
+def test_campaigns_at_once_on_one_kind_of_cluster_pool_what_they_learn(
+    client_on: TestClient,
+) -> None:
+    plan = searched(client_on, TINY)
+    made = [_post(client_on, plan, max_trials=2, steps=2, seed=seed, **SURE) for seed in (0, 1)]
+    done = [ended(client_on, campaign["links"]["self"]) for campaign in made]
+    assert [c["calibration"]["trials"] for c in done] == [2, 2], done
+    kept = client_on.get("/v1/calibrations").json()["items"]
+    assert [k["trials"] for k in kept] == [4]
+    for name, deviation in kept[0]["deviations"].items():
+        assert all(deviation <= c["calibration"]["deviations"][name] + 1e-9 for c in done)
+
+
 @pytest.fixture(scope="module")
 def plan(client: TestClient) -> dict[str, Any]:
     return searched(client, TINY)
