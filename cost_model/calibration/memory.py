@@ -30,6 +30,9 @@ class SoftwareMemory(Frozen):
     """The loss works on each rank's part of the vocabulary (Megatron's cross-entropy)."""
     holds_16bit_weights: bool
     """16-bit weights beside an fp32 master; FSDP casts its fp32 shard while gathering."""
+    accumulates_whole: bool = False
+    """Between optimizer steps gradients are not reduced: sharded data parallelism adds up whole
+    ones (Lightning's no_backward_sync)."""
     zero_engine: bool
     """DeepSpeed's engine holds the states: its optimizer wrappers, buckets and flat copies."""
     gradient_bytes: GradientBytes
@@ -64,6 +67,9 @@ class SoftwareMemory(Frozen):
     """Around a 4-bit base everything between its products is fp32: embeddings and norms are, and a
     4-bit product gives back the type that it got (PEFT's prepare_model_for_kbit_training).
     DeepSpeed's engine casts those to 16 bits again (engine.py _cast_module_mixed_precision)."""
+    quantizes_head: bool = False
+    """A 4-bit base takes in the output matrix (Lightning's BitsandbytesPrecision converts every
+    linear module)."""
     stale_projections: int = 0
     """Parts of the fused query-key-value product that nothing needs, kept alive because another
     part is a view of the same storage."""

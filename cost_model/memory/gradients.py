@@ -47,7 +47,8 @@ def gradients(
     held = np.where(zero >= 2, part, np.where(permanent | many, grad, 0.0))
     held = np.where((zero >= 2) & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, grad) - held
-    deferred = defers_reduction(table) & (zero >= 2)
+    whole = by_software(coefficients, table.software, lambda p: p.accumulates_whole) > 0
+    deferred = (defers_reduction(table) | (whole & many)) & (zero >= 2)
     held, growing = np.where(deferred, grad, held), np.where(deferred, 0.0, growing)
     bucketed = by_software(coefficients, table.software, lambda p: p.unreduced_elements) > 0
     held = held + np.where(bucketed & (zero == 2) & ~table.overlap_comm, grad, 0.0)

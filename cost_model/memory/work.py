@@ -129,6 +129,8 @@ class PlanWork:
     """The part of layer_gradient that is never freed."""
     head_gradient: Floats
     workspace: Floats
+    quantized_head: Bools
+    """Whether the output matrix is quantised with a frozen base."""
 
 
 def plan_work(
@@ -188,6 +190,7 @@ def plan_work(
         cached_gradient=layer_gradient * caches,
         head_gradient=element * head_matrix * caches,
         workspace=by_software(coefficients, software, lambda p: p.workspace_mib) * 2**20,
+        quantized_head=by_software(coefficients, software, lambda p: p.quantizes_head) > 0,
     )
 
 
@@ -201,7 +204,7 @@ def stage_work(
     dense, expert, frozen = held.dense, held.expert, zero
     if training.lora is not None:
         ends = np.where(stages.has_embedding, work.embedding, 0.0)
-        ends = ends + np.where(stages.has_head, head, 0.0)
+        ends = ends + np.where(stages.has_head & ~work.quantized_head, head, 0.0)
         frozen = ends + (held.all - ends) * frozen_weight_bytes(training) / element_bytes(training)
         dense, expert = zero, zero
         for layers, adapter in zip(stages.layers, work.adapter, strict=True):

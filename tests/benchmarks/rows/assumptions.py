@@ -93,8 +93,13 @@ RULES: dict[str, str] = {
     "fused_softmax": "no flash attention in Megatron's code: its fused scale-mask-softmax kernel",
     "fp32_stores_scores": "Megatron's code has flash kernels for 16 bits alone: fp32 runs store"
     " their scores",
-    "sailor_without_dropout": "Sailor's runs drop nothing: what they hold leaves no room for"
-    " dropped scores",
+    "systems_papers_without_dropout": "Sailor's and Mist's runs drop nothing: what they hold leaves"
+    " no room for dropped scores",
+    "litgpt_shards_what_is_too_large": "a LitGPT peak below what weights, gradients and moments of"
+    " a full fine-tuning take says that the run was sharded over the machine's devices",
+    "litgpt_unties": "LitGPT has an output matrix of its own where the model's is tied",
+    "xla_gathers_once": "Alpa's ZeRO 3 gathers each weight once a step and keeps it: its compiler"
+    " repeats no gather in the backward pass",
     "flash_by_age": "software of 2023 and later uses flash attention unless it says otherwise",
     "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",
     "fused_kernels": "Megatron fuses norms and bias-dropout-add; compiled graphs fuse them too",

@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 
+from cost_model import catalogue
 from tests.benchmarks.rows.assumptions import Ledger, Skip
+from tests.benchmarks.rows.known import catalogue_name
 from tests.benchmarks.rows.raw import RawRow
 
 
@@ -25,8 +27,7 @@ class Degrees:
 def _gpus(raw: RawRow, ledger: Ledger) -> int:
     gpus = raw.integer("num_gpus")
     if gpus and "litgpt" in raw.text("framework").lower() and raw.integer("dp") is None:
-        ledger.assume("litgpt_one_device")
-        return 1
+        return _litgpt_devices(raw, gpus, ledger)
     if gpus is None:
         nodes, per_node = raw.integer("nodes"), raw.integer("gpus_per_node")
         if nodes and per_node:
@@ -37,6 +38,19 @@ def _gpus(raw: RawRow, ledger: Ledger) -> int:
     if gpus is None:
         raise Skip("number of GPUs not stated")
     return gpus
+
+
+def _litgpt_devices(raw: RawRow, gpus: int, ledger: Ledger) -> int:
+    """Devices of a row of LitGPT, whose tables name a machine of `gpus`."""
+    peak, entry = raw.number("peak_mem_gb"), catalogue_name(raw.text("model_name"))
+    listed = catalogue.model(entry).params / 1e9 if entry else None
+    billions = raw.number("params_b") or listed
+    whole = "full" in f"{raw.text('model_name')} {raw.notes}".lower()
+    if whole and peak and billions and peak < 8 * billions:  # 2 + 2 + 4 bytes a parameter
+        ledger.assume("litgpt_shards_what_is_too_large")
+        return gpus
+    ledger.assume("litgpt_one_device")
+    return 1
 
 
 def _model_parallel(raw: RawRow, gpus: int, ledger: Ledger) -> tuple[int, int]:

@@ -222,9 +222,12 @@ def _from_catalogue(raw: RawRow, name: str, tp: int, ledger: Ledger) -> ModelSpe
         return None
     cut = layers if layers != whole.layers else None
     vocab = _padded(raw.integer("vocab") or whole.vocab, tp, raw)
-    found = catalogue_model(entry, cut, vocab if vocab != whole.vocab else None)
+    apart = "litgpt" in raw.text("framework").lower() and whole.tied_embeddings
+    found = catalogue_model(entry, cut, vocab if vocab != whole.vocab else None, untied=apart)
     if found is not None:
         ledger.assume("geometry_from_name")
+        if apart:
+            ledger.assume("litgpt_unties")
         return found.model_copy(update={"name": name})
     return None
 

@@ -98,9 +98,12 @@ def _pattern(entry: str) -> re.Pattern[str]:
 
 
 @cache
-def catalogue_model(entry: str, layers: int | None, vocab: int | None) -> ModelSpec | None:
+def catalogue_model(
+    entry: str, layers: int | None, vocab: int | None, untied: bool = False
+) -> ModelSpec | None:
     """A model of the catalogue, cut to `layers` and with `vocab` words where given.
 
+    untied: its output matrix is one of its own in any case.
     None where its config cannot be cut (a pattern of layers of its own length).
     """
     config = catalogue.model_config(entry)
@@ -112,6 +115,8 @@ def catalogue_model(entry: str, layers: int | None, vocab: int | None) -> ModelS
         config.pop("layer_types", None)
     if vocab is not None:
         config["vocab_size"] = vocab
+    if untied:
+        config["tie_word_embeddings"] = False
     try:
         return from_config(config)
     except SpecError:

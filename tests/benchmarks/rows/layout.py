@@ -16,6 +16,9 @@ def _zero_stage(  # noqa: PLR0911 - one line a spelling
     raw: RawRow, software: Software, alone: bool, ledger: Ledger
 ) -> int:
     """alone: whether there is neither tensor nor pipeline parallelism."""
+    if raw.zero_stage == 3 and re.search(r"alpa|parax", raw.text("framework").lower()):
+        ledger.assume("xla_gathers_once")
+        return 2
     if raw.zero_stage is not None:
         return raw.zero_stage
     shards = re.search(r"WeightShard.*?\]=\[\[\d+, \d+, \d+, (\d), (\d), (\d)", raw.notes)

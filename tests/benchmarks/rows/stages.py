@@ -80,6 +80,11 @@ def stage_layers(  # noqa: PLR0911 - one line a spelling
         return (layers + 2) // pp - 1, (layers + 2) // pp - 1
     if "one layer fewer on the first and the last stage" in raw.notes and (layers + 2) % pp == 0:
         return (layers + 2) // pp - 1, (layers + 2) // pp - 1
+    parts = re.search(r"layer_partitions=\[([\d, ]+)\]", raw.notes)
+    if parts and pp > 1:
+        sizes = [int(n) for n in parts.group(1).split(",")]
+        if len(sizes) == pp and sum(sizes) == layers:
+            return sizes[0], sizes[-1]
     blocks = re.search(r"layer blocks per stage .*?=\[([\d, ]+)\]", raw.notes)
     if blocks and pp > 1:
         sizes = [int(n) for n in blocks.group(1).split(",")]

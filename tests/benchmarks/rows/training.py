@@ -114,8 +114,8 @@ def _dropout(raw: RawRow, gated: bool, ledger: Ledger) -> float:
     if "hidden-dropout" in args or "attention-dropout" in args:
         return float(args.get("attention-dropout", 0.1))
     name = f"{raw.text('framework')} {raw.text('model_name')}".lower()
-    if "sailor" in name:
-        ledger.assume("sailor_without_dropout")
+    if re.search(r"sailor|\bmist\b", name):
+        ledger.assume("systems_papers_without_dropout")
         return 0.0
     if args or (
         not gated and re.search(r"megatron|nemo|bert|gpt-?2", name) and "mosaic" not in name
@@ -127,7 +127,9 @@ def _dropout(raw: RawRow, gated: bool, ledger: Ledger) -> float:
 
 def _fused_loss(raw: RawRow, compiled: bool, ledger: Ledger) -> bool:
     name = raw.text("framework").lower()
-    if "torchtitan" in name and compiled and (raw.year or 0) >= 2025:
+    pull = re.search(r"PR #(\d+)", raw.text("url"))
+    late = (raw.year or 0) >= 2025 or (pull is not None and int(pull.group(1)) >= 650)
+    if "torchtitan" in name and compiled and late:
         ledger.assume("torchtitan_compiles_its_loss")
         return True
     if re.search(r"llm-foundry", f"{name} {raw.notes.lower()}"):
@@ -153,7 +155,8 @@ def _lora(raw: RawRow, ledger: Ledger) -> Lora | None:
     if "nemo" in raw.text("framework").lower():
         ledger.assume("nemo_lora_on_attention")
         return Lora(rank=8, targets="attention", quantized_base=quantized)
-    return Lora(rank=8, quantized_base=quantized)
+    twice = "torchtune" in raw.text("framework").lower()  # torchao's NF4 scales are of 8 bits
+    return Lora(rank=8, quantized_base=quantized, double_quantized=quantized and twice)
 
 
 def training_of(
