@@ -52,6 +52,7 @@ _KNOWN: tuple[tuple[str, Geometry], ...] = (
     (r"nemotron.*340b", Geometry(18432, 96, 96, 8, 73728, 256000, False)),
     (r"nemotron.*15b", Geometry(6144, 32, 48, 8, 24576, 256000, False)),
     (r"nemotron.*8b", Geometry(4096, 32, 32, 32, 16384, 256000, False)),
+    (r"mpt-70b", Geometry(8192, 80, 64, 64, 32768, 50368, False, True)),
     (r"code.?llama.?7b", Geometry(4096, 32, 32, 32, 11008, 32016)),
     (r"stablelm.*alpha.?3", Geometry(4096, 16, 32, 32, 16384, 50432, False, parallel=True)),
     (r"chatglm3.?6b", Geometry(4096, 28, 32, 2, 13696, 65024)),
