@@ -42,6 +42,8 @@ class Run:
     """Where the engine has its peak."""
     stage: int = 0
     """Pipeline stage that has it."""
+    rank: int = 0
+    """Which of the stage's ranks was run."""
     init: float = 0.0
     forward_backward: float = 0.0
     step: float = 0.0
@@ -61,6 +63,8 @@ class Run:
     def label(self) -> str:
         """The plan in words."""
         knobs = [f"{k}={v}" for k, v in {**self.plan, **self.training}.items()]
+        if self.rank:
+            knobs.append(f"rank={self.rank}")
         return f"{self.model} {' '.join(knobs)}"
 
     def predicted(self) -> dict[str, float]:
@@ -105,7 +109,7 @@ def measure(run: Run) -> Run:
     from trials.dryrun.run import dry_run
 
     where, training, plan = run.question
-    seen = dry_run(model(run.model), where, training, plan).to_json()
+    seen = dry_run(model(run.model), where, training, plan, rank_in_stage=run.rank).to_json()
     return replace(
         run,
         peak=round(seen["peak_allocated_gib"], 3),
@@ -117,7 +121,7 @@ def measure(run: Run) -> Run:
 
 
 def _key(run: Run) -> str:
-    return json.dumps([run.model, run.plan, run.training], sort_keys=True)
+    return json.dumps([run.model, run.plan, run.training, run.rank], sort_keys=True)
 
 
 def _save(runs: list[Run]) -> None:

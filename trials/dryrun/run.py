@@ -32,6 +32,7 @@ def dry_run(
     plan: Plan,
     *,
     stages: Sequence[int] | None = None,
+    rank_in_stage: int = 0,
     config: dict[str, Any] | None = None,
     time_limit_s: float = TIME_LIMIT_S,
     wanted: Callable[[], bool] | None = None,
@@ -39,10 +40,12 @@ def dry_run(
     """The exported config of a plan in the real engine, on fake tensors.
 
     stages: pipeline stages to run, by default the first and the last, one of which is the
-    fullest; where stages lie on groups of different nodes, the first and last of each. config: a
-    ds_config to run instead of the exported one. Raises DryRunFailure where the engine refuses the
-    config, the model cannot be built, or the time limit passes; wanted is asked now and then, and
-    where it says no the run ends with that exception too.
+    fullest; where stages lie on groups of different nodes, the first and last of each.
+    rank_in_stage: which rank of each; under ZeRO 1 and 2 another than the first may keep more
+    gradients, or keep them while more activations are there. config: a ds_config to run instead of
+    the exported one. Raises DryRunFailure where the engine refuses the config, the model cannot be
+    built, or the time limit passes; wanted is asked now and then, and where it says no the run ends
+    with that exception too.
     """
     began = time.monotonic()
     against = reason_against(model, training, plan)
@@ -58,7 +61,7 @@ def dry_run(
             training=training,
             plan=plan,
             ds_config=config or ds_config(model, cluster, training, plan),
-            rank=stage * ranks_per_stage,
+            rank=stage * ranks_per_stage + rank_in_stage,
             gpu_bytes=int(
                 nodes_of_stage(cluster, plan, model.layers, stage).node.gpu.memory_gib * GIB
             ),
