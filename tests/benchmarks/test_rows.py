@@ -119,6 +119,8 @@ def test_an_uneven_batch_is_scaled_to_whole_micro_batches() -> None:
         ("Megatron-DeepSpeed", {}, Software.MEGATRON_DEEPSPEED),
         ("HF Trainer + DeepSpeed", {"tp": "1", "pp": "1"}, Software.DEEPSPEED),
         ("Composer/llm-foundry PyTorch FSDP", {"tp": "1", "pp": "1"}, Software.FSDP),
+        ("GPT-NeoX", {}, Software.MEGATRON_DEEPSPEED),
+        ("LLaMA-Factory", {"tp": "1", "pp": "1", "sharding": "FSDP"}, Software.FSDP),
         ("a framework of next year", {}, Software.MEGATRON),
         ("a framework of next year", {"tp": "1", "pp": "1"}, Software.DEEPSPEED),
     ],

@@ -9,9 +9,11 @@ from tests.benchmarks.rows.raw import RawRow
 
 _FSDP = (
     r"fsdp|composer|torchtitan|torchtrain|lit-?gpt|torchtune|lightning|\bddp\b|maxtext|paxml|jax"
+    r"|fairscale|metaseq|levanter|unsloth|llm-?foundry|\bolmo"
 )
 _THIRD_PARTY_3D = (
     r"aa-scaling|internevo|paddle|alpa|parax|aceso|gpipe|torch pipe|nanotron|mist|colossal|oslo"
+    r"|galvatron|merak|vescale|varuna|hai-llm"
 )
 
 
@@ -24,7 +26,7 @@ def software_of(  # noqa: PLR0911 - one line a spelling
     """
     name = raw.text("framework").lower()
     zero3 = raw.zero_stage == 3
-    if re.search(r"megatron.*deepspeed|deepspeed 3d|sailor", name):
+    if re.search(r"megatron.*deepspeed|deepspeed 3d|sailor|gpt-?neox", name):
         return Software.MEGATRON_DEEPSPEED
     if "deepspeed" in name:
         return Software.DEEPSPEED
@@ -41,6 +43,8 @@ def software_of(  # noqa: PLR0911 - one line a spelling
             return Software.FSDP
         return Software.MEGATRON
     ledger.assume("unknown_software")
+    if "fsdp" in raw.text("sharding").lower():
+        return Software.FSDP
     if tp > 1 or pp > 1:
         return Software.MEGATRON
     return Software.FSDP if zero3 else Software.DEEPSPEED
@@ -67,5 +71,8 @@ def stack_of(raw: RawRow) -> Stack | None:
 def modern(raw: RawRow) -> bool:
     """Whether the software is of 2023 or later: flash attention and overlap by default."""
     name = raw.text("framework").lower()
-    new = r"core|bridge|nemo 2[3-9]|torchtitan|torchtune|maxtext|nanotron|flagscale|litgpt|real"
+    new = (
+        r"core|bridge|nemo 2[3-9]|torchtitan|torchtune|maxtext|nanotron|flagscale|litgpt|real"
+        r"|axolotl|unsloth|llama-?factory|ms-swift|verl|olmo"
+    )
     return bool(re.search(new, name)) or raw.flag("flash_attn") is True
