@@ -33,6 +33,8 @@ class Topology:
     """Per GPU and direction between islands of one node."""
     port_bytes_per_s: float
     """Per node and direction, all ports."""
+    group_bytes_per_s: float
+    """What one group moves between a node and others at most, however many ports it has."""
     island_hop_s: float
     network_hop_s: float
     island_base_s: float
@@ -44,6 +46,10 @@ class Topology:
         node, net = cluster.node, cluster.network
         link = coefficients.link(node.link.kind, node.gpu)
         wire = coefficients.network(net.kind)
+        port = net.gbps_per_port * 1e9 / 8 * wire.efficiency
+        if wire.port_gb_per_s is not None:
+            port = min(port, wire.port_gb_per_s * 1e9)
+        most = wire.group_gb_per_s
         fast = node.link.bandwidth_gb_per_s * 1e9 * link.efficiency
         pcie = node.pcie_gb_per_s * 1e9 * coefficients.link("pcie", node.gpu).efficiency
         island = node.link.nvlink_group or node.gpus_per_node
@@ -54,7 +60,8 @@ class Topology:
             island_bytes_per_s=fast,
             peers=min(island - 1, _MESH_LINKS) if mesh else 1,
             node_bytes_per_s=fast if island >= node.gpus_per_node else min(fast, pcie),
-            port_bytes_per_s=net.node_bytes_per_s * wire.efficiency,
+            port_bytes_per_s=port * net.ports_per_node,
+            group_bytes_per_s=np.inf if most is None else most * 1e9,
             island_hop_s=(node.link.latency_us + link.hop_us) * 1e-6,
             network_hop_s=(net.latency_us + wire.hop_us) * 1e-6,
             island_base_s=link.base_us * 1e-6,
@@ -75,7 +82,14 @@ class Topology:
 
     def rank_network_rate(self) -> float:
         """Bytes a second per rank to other nodes when every GPU of the node sends."""
-        return self.port_bytes_per_s / self.gpus_per_node
+        return min(self.port_bytes_per_s / self.gpus_per_node, self.group_bytes_per_s)
+
+    def group_network_rate(self, members: Ints) -> Floats:
+        """Bytes a second between a node's `members` of a group and other nodes, while the node's
+        other ranks do the same in groups of their own [plans]."""
+        ports = self.port_bytes_per_s / self.gpus_per_node * members
+        rate: Floats = np.minimum(ports, self.group_bytes_per_s)
+        return rate
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,7 @@ class Ring:
         local = np.minimum(members - 1, 2 * np.log2(members))
         remote = np.minimum(nodes - 1, 2 * np.log2(nodes))
         local_wire = np.where(members > 1, 1.0 / topology.local_rate(members, stride), 0.0)
-        remote_wire = far * (1.0 / topology.rank_network_rate()) / members
+        remote_wire = far / topology.group_network_rate(members)
         return cls(
             whole_start=base + 2.0 * (local * hop + remote * remote_hop),
             start=base + around,
@@ -156,7 +170,7 @@ def all_to_all_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: 
     """
     members = topology.members(size, stride)
     local = n_bytes * (members - 1) / size / topology.local_rate(members, stride)
-    remote = n_bytes * (size - members) / size / topology.rank_network_rate()
+    remote = n_bytes * members * ((size - members) / size) / topology.group_network_rate(members)
     wire: Floats = np.maximum(local, remote)
     return wire + Ring.of(topology, size, stride).start
 

@@ -36,6 +36,8 @@ class _Paths:
 
     pcie: float
     host: float
+    pageable: float
+    """Between GPU and memory that is not pinned."""
     read: float
     """From flash; infinite without any."""
     write: float
@@ -50,6 +52,7 @@ class _Paths:
             # a copy also passes the host's memory
             pcie=min(node.pcie_gb_per_s * 1e9 * known.pcie_efficiency, share),
             host=share,
+            pageable=min(known.pageable_gb_per_s * 1e9, share),
             read=np.inf if flash is None else flash.read_gb_per_s * 1e9 / node.gpus_per_node,
             write=np.inf if flash is None else flash.write_gb_per_s * 1e9 / node.gpus_per_node,
         )
@@ -89,16 +92,21 @@ def offload_times(
     moved = np.where(optimizer, trained * share, 0.0)
     down = _gradient_copies(table, element, three) * moved
     weights = np.where(params, sharded * element, 0.0)
-    kept = np.where(table.cpu_checkpointing, checkpoints, 0.0)
+    # a partitioned input is copied at once, to memory that is not pinned and back (DeepSpeed,
+    # checkpointing.py, partition_activations); a whole one leaves beside the pass, pinned
+    parted = table.cpu_checkpointing & table.partition_activations
+    kept = np.where(table.cpu_checkpointing & ~parted, checkpoints, 0.0)
+    waited = np.where(parted, 2.0 * checkpoints / table.tp / paths.pageable, 0.0)
     fetch = weights / paths.pcie
     fetch = np.where(table.offload_param == Offload.NVME, fetch + weights / paths.read, fetch)
-    per_micro = _beside(fetch + kept / paths.pcie, forward, slowdown)
+    per_micro = waited + _beside(fetch + kept / paths.pcie, forward, slowdown)
     per_micro = per_micro + _beside(fetch + (kept + down) / paths.pcie, backward, slowdown)
     per_step = _update_seconds(table, paths, moved, element, three)
     per_step = per_step + _beside(moved * 4.0 / paths.pcie, backward, slowdown)
     # the updated weights go back to where they are fetched from
     back = np.where(table.offload_param == Offload.NVME, weights / paths.write, 0.0)
-    bytes_moved = table.grad_accum * (down + 2.0 * weights + 2.0 * kept)
+    parked = np.where(parted, checkpoints / table.tp, kept)
+    bytes_moved = table.grad_accum * (down + 2.0 * weights + 2.0 * parked)
     return OffloadTimes(per_micro, per_step + back, bytes_moved + moved * (4.0 + element))
 
 

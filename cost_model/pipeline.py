@@ -95,3 +95,15 @@ def hand_over_seconds(hop: Floats, vpp: Ints, beside: Bools) -> Floats:
     """
     seconds: Floats = hop * vpp * np.where(beside & (vpp > 1), _LEFT, 1.0)
     return seconds
+
+
+def uncovered_hand_over(hop: Floats, forward: Floats, backward: Floats) -> Floats:
+    """Time of a micro-batch's hand-overs that a stage with streams of their own waits for [plans].
+
+    hop: one there and one back. forward, backward: seconds of compute of one micro-batch beside
+    which others are handed over. A stage is as slow as the longer of the two: GPipe over slow links
+    with streams for sending and receiving (arXiv 2206.01288, section 4).
+    """
+    half = hop / 2.0
+    left: Floats = np.maximum(half - forward, 0.0) + np.maximum(half - backward, 0.0)
+    return left

@@ -113,7 +113,9 @@ def data_parallel(
     # pass: stage 3's gather, and Megatron's of the weights just updated
     behind = three | (table.overlap_comm & megatron)
     hidden = software_column(coefficients, "dp_overlap", table.software)
-    hidden = hidden * (table.overlap_comm | three)
+    # DeepSpeed's stage 3 gathers and reduces on streams of its own under overlap_comm alone
+    # (stage3.py, parameter_offload.py); FSDP always does
+    hidden = hidden * (table.overlap_comm | (three & (table.software == Software.FSDP)))
     behind = behind & ((table.prefetch_bucket > 0) | ~three)
     # Interleaved chunks are reduced and gathered while p micro-batches pass the other chunks
     window = np.where(megatron & (table.vpp > 1), np.minimum(table.pp, table.grad_accum), 1)

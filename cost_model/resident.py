@@ -13,7 +13,7 @@ from cost_model.compute import Rates
 from cost_model.compute.optimizer import update_seconds
 from cost_model.flops import forward_flops, step_flops, trainable_share
 from cost_model.memory.precision import gradient_bytes
-from cost_model.pipeline import bubble_seconds, hand_over_seconds
+from cost_model.pipeline import bubble_seconds, hand_over_seconds, uncovered_hand_over
 from cost_model.plans import Floats, Ints, PlanTable, Software
 from cost_model.replicas import data_parallel
 from cost_model.shapes import shapes_of
@@ -123,6 +123,9 @@ def resident_step(
     accumulate = (dense + expert) * adds * (trained / rates.bytes_per_s)
     accumulate = accumulate * accumulate_bytes(training, table.software)
 
+    beside = software_column(known, "hand_over_beside", table.software)
+    left = uncovered_hand_over(hop, beside * forward, beside * backward)
+
     fixed = software_column(known, "micro_batch_ms", table.software) * 1e-3 * m
     fixed = fixed + software_column(known, "step_ms", table.software) * 1e-3
     parts: dict[str, Floats] = {
@@ -131,7 +134,7 @@ def resident_step(
         "tp_comm": m * spread(stage.tp_comm),
         "sp_comm": m * spread(stage.sp_comm),
         "ep_comm": m * spread(stage.ep_comm),
-        "pp_comm": m * hand_over_seconds(hop, table.vpp, table.software == Software.MEGATRON),
+        "pp_comm": m * hand_over_seconds(left, table.vpp, table.software == Software.MEGATRON),
         "bubble": bubble_seconds(spread(stage.total), spread(stage.slowest), table.vpp)
         + (table.pp - 1) * hop,
         "dp_comm": m * replicas.per_micro_batch + replicas.per_step,

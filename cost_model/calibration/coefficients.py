@@ -58,6 +58,11 @@ class LinkCoefficients(Frozen):
     """Time of one empty collective beside its hops: launch, synchronisation of the ranks."""
     hop_us: float = Field(ge=0)
     """Added per step of the ring or level of the tree, beside the link's own latency."""
+    port_gb_per_s: float | None = Field(default=None, gt=0)
+    """What one port carries at most, however fast it is: over TCP, what the host's threads copy."""
+    group_gb_per_s: float | None = Field(default=None, gt=0)
+    """What one group's ranks of a node send at most, however many ports they have: where adapters
+    do not reach into the GPU's memory, what the group's proxy threads copy through the host's."""
 
 
 class SoftwareCoefficients(Frozen):
@@ -75,6 +80,9 @@ class SoftwareCoefficients(Frozen):
     """Host time per micro-batch: data loading, loss, schedule."""
     step_ms: float = Field(ge=0)
     """Fixed time per optimizer step: scaler, norm, logging, synchronisation."""
+    hand_over_beside: float = Field(default=0.0, ge=0, le=1)
+    """Share of a stage's compute beside which it hands over other micro-batches; 0 where a stage
+    waits for each transfer."""
     dp_overlap: float = Field(ge=0, le=1)
     """Share of the backward pass behind which gradient traffic can hide when it may overlap."""
     zero_traffic_ratio: float = Field(default=1.0, gt=0)
@@ -95,6 +103,9 @@ class HostCoefficients(Frozen):
     """What one core streams through."""
     pcie_efficiency: float = Field(default=0.8, gt=0)
     """Share of the slot's rate that large pinned copies reach."""
+    pageable_gb_per_s: float = Field(default=1.5, gt=0)
+    """Copies to and from memory that is not pinned, allocated anew each time: one thread stages
+    them and touches every page."""
 
 
 class Spread(Frozen):

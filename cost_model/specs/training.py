@@ -22,6 +22,7 @@ Stack = Literal[
     "llama",
     "torchtitan",
     "nemo",
+    "dt_fm",
 ]
 
 

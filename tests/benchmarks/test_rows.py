@@ -242,3 +242,19 @@ def test_deterministic_tests_on_draco_store_their_scores() -> None:
     stated = row(**lts, notes=f"golden_values_lts_dgxa100_dracooci.json; args={args}")
     assert stated.training.attention == "fused_softmax"
     assert skipped(**lts, notes=f"golden_values_lts.json; args={args}").startswith("attention")
+
+
+def test_a_time_that_its_own_authors_doubt_is_not_compared() -> None:
+    found = row(notes='cell="36.37 s ??"; AUTHORS FLAG AS SUSPICIOUS (??)')
+    assert found.measured.seconds is None
+    assert found.measured.oom is False
+
+
+def test_a_pipeline_of_more_stages_than_layers_is_no_plan() -> None:
+    assert skipped(layers="4", pp="8") == "more pipeline stages than layers"
+
+
+def test_deepspeed_of_2021_waited_for_what_zero_3_gathers() -> None:
+    old = {"zero_stage": "3", "tp": "1", "pp": "1", "framework": "DeepSpeed"}
+    assert not row(**old, gpu="V100-SXM2", gpu_mem_gb="32").plan.overlap_comm
+    assert row(**old).plan.overlap_comm

@@ -83,6 +83,8 @@ RULES: dict[str, str] = {
     "nanotron_prints_rank_0": "nanotron logs the memory of rank 0, the first stage",
     "torchtune_recipes": "torchtune's recipes checkpoint every layer unless told otherwise",
     "no_overlap_before_2023": "Megatron-LM reduced gradients after the backward pass until 2023",
+    "zero3_of_2021_waits": "DeepSpeed's ZeRO-3 of 2021 (the V100 runs) gathered parameter by"
+    " parameter and waited for each; its coordinator of prefetches came at the end of that year",
     # training
     "precision_bf16": "precision not stated: bf16 on Ampere and later, fp16 before",
     "tf32_in_containers": "fp32 training on Ampere and later multiplies in TF32: the default of"

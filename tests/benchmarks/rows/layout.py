@@ -11,6 +11,9 @@ from tests.benchmarks.rows.raw import RawRow
 from tests.benchmarks.rows.software import modern, software_of
 from tests.benchmarks.rows.stages import recompute_of, stage_layers, vpp_of
 
+_GPUS_OF_2021 = ("volta", "turing")
+"""Generations whose runs are of 2021 and before, where a row does not say its year."""
+
 
 def _zero_stage(  # noqa: PLR0911 - one line a spelling
     raw: RawRow, software: Software, alone: bool, ledger: Ledger
@@ -70,7 +73,7 @@ def _overlaps_tensor_parallel(raw: RawRow, software: Software, ledger: Ledger) -
 def _splits_hand_over(raw: RawRow, software: Software, gpu: Gpu, ledger: Ledger) -> bool:
     if software is Software.MEGATRON:
         return True
-    old = software is Software.MEGATRON_DEEPSPEED and gpu.generation in ("volta", "turing")
+    old = software is Software.MEGATRON_DEEPSPEED and gpu.generation in _GPUS_OF_2021
     if old or "aa-scaling" in raw.text("framework").lower():
         ledger.assume("whole_hand_over")
         return False
@@ -90,6 +93,8 @@ def plan_of(
     degrees: from degrees_of. nodes: that the run used.
     """
     layers = model.layers
+    if degrees.pp > layers:
+        raise Skip("more pipeline stages than layers")
     software = software_of(raw, degrees.tp, degrees.pp, ledger)
     text = f"{raw.text('framework')} {raw.notes}".lower()
     compiled = bool(re.search(r"compile|jax|xla|maxtext|alpa|parax", text)) and "eager" not in text
@@ -107,6 +112,9 @@ def plan_of(
         )
         if not overlap:
             ledger.assume("no_overlap_before_2023")
+    elif software is Software.DEEPSPEED and zero == 3 and gpu.generation in _GPUS_OF_2021:
+        ledger.assume("zero3_of_2021_waits")
+        overlap = False
     parked = (
         software is Software.MEGATRON_DEEPSPEED
         and zero == 3
@@ -139,7 +147,7 @@ def plan_of(
         recompute_layers=recompute_layers,
         offload_optimizer=optimizer,
         offload_param=params,
-        partition_activations=parked and degrees.tp > 1,
+        partition_activations=parked,
         cpu_checkpointing=parked,
         chunked_loss=chunked_loss,
         overlap_comm=overlap,

@@ -39,6 +39,7 @@ PLAUSIBLE_ENCODER_MFU = 0.60
 _UNUSABLE_TIME = (
     (r"deterministic mode", "deterministic kernels"),
     (r"suspect", "marked suspect by its collector"),
+    (r"flag as suspicious", "doubted by its own authors"),
     (r"time_per_iteration inconsistent", "times in the source contradict each other"),
     (r'"log-interval": 1[,}]', "functional test that stops to log after every step"),
     (r"variable sequence", "sequences shorter than the longest"),

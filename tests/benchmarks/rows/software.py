@@ -59,6 +59,7 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
     (r"^meta 4d", "llama"),
     (r"torchtitan|torchtrain", "torchtitan"),
     (r"^nemo", "nemo"),
+    (r"decentralized_fm", "dt_fm"),
 )
 
 

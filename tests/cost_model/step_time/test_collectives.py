@@ -108,3 +108,21 @@ def test_a_gather_passes_every_rank_where_a_reduction_may_take_a_tree() -> None:
     reduce = all_reduce_seconds(topology, nothing, ranks(64), ranks(1))
     assert gather[0] == pytest.approx(630e-6)
     assert reduce[0] == pytest.approx(240e-6)
+
+
+def test_all_gpus_of_sixteen_omni_path_nodes_reduce_as_fast_as_was_measured() -> None:
+    # BigScience, experiments/bandwidth, n16_32gb_all_reduce_bench: 4 GB at a bus bandwidth of 54.9
+    # Gbit/s (median of 320), where four ports carry 400
+    topology = Topology.of(catalogue.cluster("v100-quad", 16), Coefficients.default())
+    seconds = all_reduce_seconds(topology, np.array([4e9]), ranks(64), ranks(1))
+    assert seconds[0] == pytest.approx(2 * 63 / 64 * 4e9 / (54.9e9 / 8), rel=0.15)
+
+
+def test_groups_side_by_side_share_the_ports_where_one_alone_is_bound_by_its_threads() -> None:
+    topology = replace(ideal("v100-quad", 4), group_bytes_per_s=10e9)  # ports of 50 GB/s a node
+    one = all_gather_seconds(topology, BYTES, ranks(16), ranks(1))
+    of_four = all_gather_seconds(topology, BYTES, ranks(4), ranks(4))
+    assert one[0] == pytest.approx(15 / 16 / 10)
+    assert of_four[0] == pytest.approx(3 / 4 / 10)
+    roomy = replace(topology, port_bytes_per_s=20e9)
+    assert all_gather_seconds(roomy, BYTES, ranks(4), ranks(4))[0] == pytest.approx(3 / 4 / 5)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from cost_model import catalogue
-from cost_model.pipeline import bubble_seconds, divide, hand_over_seconds
+from cost_model.pipeline import (
+    bubble_seconds,
+    divide,
+    hand_over_seconds,
+    uncovered_hand_over,
+)
 from cost_model.placement import Placement
 
 
@@ -69,6 +74,27 @@ def test_one_slow_stage_sets_the_pace_of_the_simulated_schedule(slow: int, m: in
         np.array([sum(stage)]), np.array([max(stage)]), np.array([1])
     )
     assert simulate_1f1b(forward, backward, m) == pytest.approx(formula[0], rel=0.06)
+
+
+def simulate_gpipe(compute: float, transfer: float, p: int, m: int) -> float:
+    """Finish time of the forward half of GPipe whose stages send on a stream of their own."""
+    arrived = [0.0] * m
+    for stage in range(p):
+        computed, sent = 0.0, 0.0
+        for i in range(m):
+            computed = max(computed, arrived[i]) + compute
+            sent = max(sent, computed) + (transfer if stage < p - 1 else 0.0)
+            arrived[i] = sent
+    return arrived[-1]
+
+
+@pytest.mark.parametrize("transfer", [0.2, 1.0, 3.0])
+def test_hand_overs_on_streams_of_their_own_take_what_a_simulation_says(transfer: float) -> None:
+    p, m, compute = 6, 40, 1.0
+    hop = np.array([2 * transfer])
+    left = uncovered_hand_over(hop, np.array([compute]), np.array([compute]))[0] / 2
+    said = m * (compute + left) + (p - 1) * (compute + transfer)
+    assert said == pytest.approx(simulate_gpipe(compute, transfer, p, m), rel=0.03)
 
 
 def test_stages_hold_every_layer_once_and_the_ends_once() -> None:

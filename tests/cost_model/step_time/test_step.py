@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_model import catalogue
+from cost_model.calibration import Coefficients
 from cost_model.flops import step_flops
 from cost_model.plans import Plan, PlanTable
 from cost_model.prediction import STEP_PARTS
@@ -228,3 +229,39 @@ def test_parameters_on_flash_cost_more_than_in_host_memory_and_that_more_than_no
     cluster = catalogue.cluster("dgx-a100-80g", 1)
     seconds = step_time(catalogue.model("llama-2-13b"), cluster, TRAINING, table).seconds
     assert seconds[0] < seconds[1] < seconds[2]
+
+
+def test_zero_3_without_overlap_waits_for_all_its_traffic_under_deepspeed_alone() -> None:
+    model = catalogue.model("llama-2-7b")
+    cluster = catalogue.cluster("dgx-a100-80g", 2)
+    training = TrainingSpec(seq_len=2048, global_batch=16)
+    exposed = {}
+    for software in (0, 4):
+        table = PlanTable.from_columns(
+            4,
+            software=software,
+            dp=16,
+            zero_stage=3,
+            micro_batch=[1, 4, 1, 4],
+            overlap_comm=[True, True, False, False],
+        )
+        exposed[software] = step_time(model, cluster, training, table).parts["dp_comm"]
+    deepspeed, fsdp = exposed[0], exposed[4]
+    assert deepspeed[1] < deepspeed[0] < deepspeed[2]
+    assert deepspeed[2] == pytest.approx(deepspeed[3])
+    assert fsdp[:2] == pytest.approx(fsdp[2:])
+
+
+def test_partitioned_checkpoints_on_the_host_are_waited_for() -> None:
+    # 32 layers of 2,048 tokens x 4,096 x 2 bytes, split over 4 ranks, out and back
+    model = catalogue.model("llama-2-7b")
+    cluster = catalogue.cluster("dgx-a100-80g", 1)
+    training = TrainingSpec(seq_len=2048, global_batch=16)
+    table = PlanTable.from_columns(
+        2, tp=4, dp=2, recompute=2, cpu_checkpointing=True, partition_activations=[False, True]
+    )
+    beside, waited = step_time(model, cluster, training, table).parts["offload"]
+    each = 2 * 32 * 2048 * 4096 * 2 / 4
+    rate = Coefficients.default().host.pageable_gb_per_s * 1e9
+    assert waited == pytest.approx(each / rate)
+    assert beside < waited
