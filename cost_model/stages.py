@@ -61,6 +61,8 @@ class _LayerCost:
 
     forward: Floats
     backward: Floats
+    again: Floats
+    """Compute that full recompute repeats."""
     core: Floats
     """What selective recompute, or that of the feed-forward, repeats; zero for other plans."""
     tp_forward: Floats
@@ -85,7 +87,8 @@ class _LayerCost:
 
     def gpu_backward(self, repeated: Floats, partly: Floats) -> Floats:
         own = self.backward + self.tp_backward + self.sp_backward + self.ep_backward
-        return own + partly * self.core + repeated * self.gpu_forward
+        again = self.again + self.tp_forward + self.sp_forward + self.ep_forward
+        return own + partly * self.core + repeated * again
 
     def idle(self, repeated: Floats, partly: Floats) -> Floats:
         """Host time beyond the GPU's, both passes; all of it where host and device are one."""
@@ -130,6 +133,7 @@ def _layer_costs(
             _LayerCost(
                 forward=spread(times.forward),
                 backward=spread(times.backward),
+                again=spread(times.again_forward),
                 core=spread(times.core_forward) * selective
                 + (spread(times.mlp_forward) + again * spread(traffic.tp_forward)) * feed_forward,
                 tp_forward=spread(traffic.tp_forward),
@@ -245,7 +249,7 @@ def stage_times(
         + over_layers([c.backward for c in costs])
         + first * embedding
         + last * head,
-        recompute=repeated * forward + over_layers([partly * c.core for c in costs]),
+        recompute=over_layers([repeated * c.again + partly * c.core for c in costs]),
         tp_comm=over_layers([again * c.tp_forward + c.tp_backward for c in costs])
         + first * embedding_comm
         + last * head_comm,

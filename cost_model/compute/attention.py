@@ -6,17 +6,21 @@ from cost_model.compute.gemm import gemm_seconds, stack
 from cost_model.compute.rates import Rates
 from cost_model.plans import Bools, Floats
 from cost_model.specs.model import Attention
-from cost_model.specs.training import AttentionKernel, TrainingSpec
+from cost_model.specs.training import TrainingSpec
 
 _HEAD_HALF = 24.0
-"""Head width at which a flash kernel would run at half its rate: its softmax work per score does
-not shrink with the head (FlashAttention-2, arXiv 2307.08691, figures 4 to 6: 64 against 128)."""
-_SEQUENCE_HALF = 256.0
-"""Keys at which a flash kernel runs at half its rate (the same figures, 512 to 16k)."""
-_SCORE_PASSES: dict[AttentionKernel, tuple[float, float]] = {
+"""Head width at which FlashAttention-2 would run at half its rate: its softmax work per score does
+not shrink with the head (arXiv 2307.08691, figures 4 to 6: 64 against 128). The first version is as
+fast with 64 as with 128."""
+_SEQUENCE_HALF = 100.0
+"""Keys at which FlashAttention-2 runs at half its rate (the same figures, 512 to 16k)."""
+_FIRST_SEQUENCE_HALF = 600.0
+"""The same of the first version, whose blocks are laid over batch and heads alone (section 3.2)."""
+_SCORE_PASSES: dict[str, tuple[float, float]] = {
     # score-sized reads and writes between the two products, forward and backward, at 2 bytes;
     # dropout's own are added below
     "eager": (17.0, 16.0),  # scale, mask, cast to fp32, softmax, cast back
+    "encoder": (6.0, 5.0),  # scale, add the padding's mask, softmax in the training precision
     "fused_softmax": (3.3, 3.3),  # one kernel, held up by its exponentials
 }
 _DROPOUT_PASSES = (3.0, 2.6)  # read, write, one-byte mask; the forward one draws numbers
@@ -49,17 +53,19 @@ def flash_seconds(
     rates: Rates,
     sequences: Floats,
     efficiency: Floats,
+    first: bool = False,
 ) -> tuple[Floats, Floats]:
     """Forward and backward time of a fused attention kernel [shapes].
 
     efficiency: share of the peak of a long sequence's forward pass. sequences: share of the
-    layer's heads times sequences that one rank computes. The backward pass does 2.5 times the
+    layer's heads times sequences that one rank computes. first: FlashAttention's first version,
+    or a kernel of its kind. The backward pass does 2.5 times the
     forward's FLOPs (five products for two; arXiv 2307.08691, section 2.3).
     """
     width = (attention.head_dim + attention.value_head_dim) / 2
-    width_loss = (width / (width + _HEAD_HALF)) / (128 / (128 + _HEAD_HALF))
+    width_loss = 1.0 if first else (width / (width + _HEAD_HALF)) / (128 / (128 + _HEAD_HALF))
     keys = attended(attention, training.seq_len)
-    keys_loss = keys / (keys + _SEQUENCE_HALF)
+    keys_loss = keys / (keys + (_FIRST_SEQUENCE_HALF if first else _SEQUENCE_HALF))
     rate = efficiency * (rates.peak_flops * width_loss * keys_loss)
     if training.dropout > 0:
         rate = rate / 1.15  # the random numbers of the mask are drawn twice, inside the kernel
@@ -96,8 +102,9 @@ def scores_seconds(
     )
     times = gemm_seconds(products, rates)
     fused = (training.attention == "fused_softmax") & fused_softmax_runs(heads, training.seq_len)
-    forward_passes = np.where(fused, *(_SCORE_PASSES[k][0] for k in ("fused_softmax", "eager")))
-    backward_passes = np.where(fused, *(_SCORE_PASSES[k][1] for k in ("fused_softmax", "eager")))
+    kernels = ("fused_softmax", "eager" if attention.causal else "encoder")
+    forward_passes = np.where(fused, *(_SCORE_PASSES[k][0] for k in kernels))
+    backward_passes = np.where(fused, *(_SCORE_PASSES[k][1] for k in kernels))
     if training.dropout > 0:
         forward_passes = forward_passes + _DROPOUT_PASSES[0]
         backward_passes = backward_passes + _DROPOUT_PASSES[1]
@@ -127,14 +134,15 @@ def core_seconds(
     """Forward and backward time of the core under the training's kernel [shapes].
 
     vendor: where the vendor's kernel stands in for FlashAttention-2. `sdpa` takes
-    FlashAttention-2 where the GPU runs it, else the memory-efficient kernel, whose rate is near
-    FlashAttention-1's.
+    FlashAttention-2 where the GPU runs it and the precision has 16 bits, else the memory-efficient
+    kernel, whose rate is near FlashAttention-1's.
     """
     if training.attention in ("eager", "fused_softmax"):
         return scores_seconds(attention, training, rates, sequences)
     own = rates.gpu
-    if training.attention == "flash1" or not rates.flash2:
+    first = training.attention == "flash1" or not rates.flash2 or rates.element_bytes > 2
+    if first:
         efficiency = np.full_like(sequences, own.flash1_efficiency)
     else:
         efficiency = np.where(vendor, own.vendor_flash_efficiency, own.flash2_efficiency)
-    return flash_seconds(attention, training, rates, sequences, efficiency)
+    return flash_seconds(attention, training, rates, sequences, efficiency, first)

@@ -26,6 +26,8 @@ class LayerTimes:
     """Part of the forward pass that selective recompute repeats."""
     mlp_forward: Floats
     """Part of the forward pass that recompute of the feed-forward repeats."""
+    again_forward: Floats
+    """Part of the forward pass that full recompute repeats."""
     operators: Floats
     """Operators that the host issues in the forward pass."""
 
@@ -134,11 +136,16 @@ def layer_times(
     small = np.maximum(p.operators - 2 * count, 4.0) * (rates.gpu.kernel_overhead_us * 1e-6)
     adapters = _adapter_seconds(training, products, adapted, rates)
     again = _mlp_again(times[before_mlp:count], layer.moe is not None, vendor)
+    forward = times[:count].sum(0) + core_forward + loose_forward + small + adapters
+    # PyTorch's own checkpoint stops once all that is saved is there: before the last product,
+    # whose result nothing keeps. Megatron's and DeepSpeed's run whole.
+    stops = (table.software == Software.FSDP) & (layer.moe is None)
     return LayerTimes(
-        forward=times[:count].sum(0) + core_forward + loose_forward + small + adapters,
+        forward=forward,
         backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,
         core_forward=core_forward,
         mlp_forward=again + p.activation_forward * inner * rates.element_bytes / rates.bytes_per_s,
+        again_forward=forward - np.where(stops, times[count - 1], 0.0),
         operators=p.operators + (12.0 if layer.moe is not None else 0.0),
     )
 

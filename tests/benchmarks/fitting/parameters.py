@@ -58,6 +58,8 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     (r"t4", "memory_efficiency"): (0.69, 0.10),
     (r"v100-\d+g-sxm2", "memory_efficiency"): (0.83, 0.10),
     (r"v100-32g-sxm3", "memory_efficiency"): (0.83, 0.10),
+    ("nvswitch", "efficiency"): (0.73, 0.05),
+    ("nvswitch", "base_us"): (60.0, 0.30),
     ("pcie/a10g", "efficiency"): (0.055, 0.25),
     ("pcie/l4", "efficiency"): (0.145, 0.25),
     ("pcie/t4", "efficiency"): (0.25, 0.25),
@@ -66,7 +68,9 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
 }
 """Expectations and spreads where public figures place one type elsewhere than its kind. Memory: 220
 of 320 and 750 of 900 GB/s (Jia et al., "Dissecting the NVidia Turing T4 GPU via microbenchmarking",
-arXiv 1903.07486). PCIe: public collective benchmarks of GPUs without peer copies. Omni-Path: one
+arXiv 1903.07486). NVSwitch: reductions of 1 MiB to 4 GiB over 2, 4 and 8 A100 take 76 to 100 us and
+197 to 226 GB/s of 300 (Mist's and Sailor's tables agree to 5 %); some of the start is the
+measurement's. PCIe: public collective benchmarks of GPUs without peer copies. Omni-Path: one
 group of all GPUs of 4 and of 16 nodes with four ports reduced 4 GB at 10.6 and 6.9 GB/s of 50
 (BigScience, experiments/bandwidth). Ethernet: TCP frames carry 95 to 99 % payload; what a fast port
 cannot reach is in `port_gb_per_s`."""
@@ -83,6 +87,7 @@ _GPU_FIELDS: tuple[Limits, ...] = (
     ("vendor_flash_efficiency", 0.10, 0.95, 0.55, 0.25),
     ("flash_backward_ratio", 0.40, 1.20, 0.80, 0.15),
     ("kernel_overhead_us", 0.50, 12.0, 2.0, 0.50),
+    ("comm_slowdown", 0.05, 0.30, 0.2, 0.40),
 )
 _LINK_FIELDS: tuple[Limits, ...] = (
     ("efficiency", 0.03, 0.98, 0.55, 0.25),

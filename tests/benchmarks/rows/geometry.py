@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from cost_model.specs.geometry import explicit
 from cost_model.specs.model import ModelSpec
+from cost_model.specs.training import TrainingSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
 from tests.benchmarks.rows.known import Geometry, catalogue_model, catalogue_name, known
 from tests.benchmarks.rows.raw import RawRow
@@ -253,6 +254,27 @@ def _masked(model: ModelSpec, raw: RawRow, ledger: Ledger) -> ModelSpec:
         masked = int(0.15 * model.head_matmul_params)
         return model.model_copy(update={"head_matmul_params": masked})
     return model
+
+
+def as_computed(raw: RawRow, model: ModelSpec, training: TrainingSpec, ledger: Ledger) -> ModelSpec:
+    """The model with the mask as the run's attention kernel used it."""
+    name = f"{raw.text('framework')} {raw.notes}".lower()
+    if training.attention == "flash2" and re.search(r"llm-foundry", name):
+        ledger.assume("whole_square")
+        return _unmasked(model)
+    return model
+
+
+@cache
+def _unmasked(model: ModelSpec) -> ModelSpec:
+    whole = {"causal": False}
+    kinds = tuple(
+        kind.model_copy(update={"attention": kind.attention.model_copy(update=whole)})
+        if kind.attention
+        else kind
+        for kind in model.kinds
+    )
+    return model.model_copy(update={"kinds": kinds})
 
 
 def _tie(shape: Shape, raw: RawRow, published: Geometry | None, ledger: Ledger) -> Shape:

@@ -14,7 +14,7 @@ from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from tests.benchmarks.rows.assumptions import Ledger, Skip
 from tests.benchmarks.rows.degrees import degrees_of
-from tests.benchmarks.rows.geometry import model_of, refuse
+from tests.benchmarks.rows.geometry import as_computed, model_of, refuse
 from tests.benchmarks.rows.hardware import cluster_of
 from tests.benchmarks.rows.layout import plan_of
 from tests.benchmarks.rows.measured import Measured, measured_of
@@ -104,6 +104,7 @@ def translate(raw: RawRow, default_source: str = "unnamed") -> Row | Skipped:
         gated = model.activation == "silu"
         batch = plan.global_batch
         training = training_of(raw, plan.software, gpu, batch, gated, plan.compile, ledger)
+        model = as_computed(raw, model, training, ledger)
         measured = measured_of(raw, model, degrees, gpu, ledger)
     except Skip as reason:
         return Skipped(source, raw.text("row_id"), str(reason))
