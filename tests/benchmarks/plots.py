@@ -75,6 +75,9 @@ def main() -> None:
     """Draw every plot from the measurements of a directory."""
     parser = argparse.ArgumentParser(prog="plots", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory of CSV files")
+    parser.add_argument(
+        "--held-out", action="store_true", help="also each model's runs from a fit without it"
+    )
     args = parser.parse_args()
     rows = [r for r in read_directory(args.data) if isinstance(r, Row)]
     answers = ask(rows)
@@ -83,6 +86,11 @@ def main() -> None:
     scatter(rows, times, 1.0, "step time, s", PLOTS / "step_time.png")
     scatter(rows, memory, 2.0**30, "peak memory, GiB", PLOTS / "memory.png")
     terms(answers, times, PLOTS / "terms.png")
+    if args.held_out:
+        from tests.benchmarks.fitting.held_out import ask_out_of_fold
+
+        held = scores.time_pairs(rows, ask_out_of_fold(rows))
+        scatter(rows, held, 1.0, "step time without its model, s", PLOTS / "held_out.png")
 
 
 if __name__ == "__main__":
