@@ -159,8 +159,11 @@ class MemoryCoefficients(Frozen):
         return self.software[software.name.lower()]
 
     def in_stack(self, name: str | None) -> "MemoryCoefficients":
-        """The same where a framework of its own trains: its profile stands for every software."""
-        if name is None:
+        """The same where a framework of its own trains: its profile stands for every software.
+
+        A framework whose step time alone is known apart holds what its software does.
+        """
+        if name is None or name not in self.stacks:
             return self
         stack = self.stacks[name]
         profile = SoftwareMemory.model_validate(
