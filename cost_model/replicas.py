@@ -15,6 +15,9 @@ from cost_model.specs.training import TrainingSpec
 _MANY = 4096
 """Rows from which distinct rings are worth looking for."""
 
+_MATRICES = 7.0
+"""Matrices of a layer at most, each a parameter that ZeRO 3 gathers."""
+
 
 @dataclass(frozen=True)
 class DataParallel:
@@ -105,24 +108,30 @@ def data_parallel(
         reduce = np.where(three & table.quantized_gradients, reduce / 4.0, reduce)
     megatron = table.software == Software.MEGATRON
     bucket = np.where(megatron, np.maximum(MEGATRON_BUCKET, 1_000_000 * size), table.reduce_bucket)
-    pieces = np.where(three, layers, _buckets(held, bucket))
-    gathers = np.where(three | megatron, pieces, _buckets(held, table.allgather_bucket))
+    fsdp = table.software == Software.FSDP
+    pieces = np.where(three & fsdp, layers, _buckets(held, bucket))
+    # DeepSpeed's ZeRO 1 and 2 gather all weights at once, whatever allgather_bucket_size says,
+    # where torch has all_gather_into_tensor (runtime/utils.py, all_gather_dp_groups)
+    gathers = np.where(three | megatron, pieces, 1.0)
+    if three.any():
+        gathers = np.where(three & ~fsdp, _prefetches(table, held, layers), gathers)
     more = (pieces - 1.0) * np.where(none, ring.whole_start, ring.start)
+    again = again + np.where(three, (gathers - 1.0) * ring.start, 0.0)
 
     # What runs beside a backward pass: reductions, and at stage 3 the gather; behind a forward
-    # pass: stage 3's gather, and Megatron's of the weights just updated
+    # pass: stage 3's gather, and Megatron's of the weights just updated. Without overlap_comm
+    # DeepSpeed's stage 3 gathers and reduces on the stream of the passes themselves (stage3.py,
+    # parameter_offload.py)
     behind = three | (table.overlap_comm & megatron)
     hidden = software_column(coefficients, "dp_overlap", table.software)
-    # DeepSpeed's stage 3 gathers and reduces on streams of its own under overlap_comm alone
-    # (stage3.py, parameter_offload.py); FSDP always does
-    hidden = hidden * (table.overlap_comm | (three & (table.software == Software.FSDP)))
+    hidden = hidden * (table.overlap_comm | (three & fsdp))
     behind = behind & ((table.prefetch_bucket > 0) | ~three)
     # Interleaved chunks are reduced and gathered while p micro-batches pass the other chunks
     window = np.where(megatron & (table.vpp > 1), np.minimum(table.pp, table.grad_accum), 1)
     early = gather + (gathers - 1.0) * ring.start
     early, fetching = _exposed(early, forward * window, hidden * behind, gathers, comm_slowdown)
     both = 2.0 * (reduce - ring.start) + ring.whole_start
-    late = np.where(three, again + reduce + more, np.where(none, both, reduce)) + more
+    late = np.where(three, again + reduce, np.where(none, both, reduce)) + more
     late, reducing = _exposed(late, backward * window, hidden, pieces, comm_slowdown)
     weights = np.where(none, 0.0, np.where(three, early, early * trained))
     every, once = _by_frequency(stage, weights, late)
@@ -138,6 +147,16 @@ def data_parallel(
         forward - np.where(three & many, fetching, 0.0),
         backward - np.where((stage >= 2) & many, reducing, 0.0),
     )
+
+
+def _prefetches(table: PlanTable, held: Floats, layers: Floats) -> Floats:
+    """Gathers of one pass of DeepSpeed's ZeRO 3 [plans].
+
+    Each takes as many of the next parameters as fill the prefetch bucket, at least one
+    (partitioned_param_coordinator.py, fetch_sub_module).
+    """
+    count: Floats = np.minimum(_buckets(held, table.prefetch_bucket), _MATRICES * layers)
+    return count
 
 
 def _buckets(elements: Floats, bucket: Ints) -> Floats:

@@ -106,7 +106,8 @@ def plan_of(
     if sequence_parallel is None:
         sequence_parallel = modern(raw) and degrees.tp > 1
     overlap = True
-    if software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED):
+    # DeepSpeed overlaps at ZeRO 3 unless it is told not to (zero/config.py, overlap_comm_valid)
+    if software in (Software.MEGATRON, Software.MEGATRON_DEEPSPEED) and zero < 3:
         overlap = bool(raw.arguments.get("overlap-grad-reduce")) or (
             not raw.arguments and modern(raw) and "gradients not overlapped" not in raw.notes
         )
