@@ -59,18 +59,20 @@ class StepLog:
 
 
 def steps_so_far(folder: Path, most: int) -> tuple[RankSteps, ...]:
-    """The last `most` steps of each rank of a trial's folder; ranks that have not begun are left
+    """The last `most` steps of each rank of a trial's folder; ranks that were not seen yet are left
     out."""
-    paths = {int(p.stem.removeprefix("steps-")): p for p in folder.glob("steps-*.jsonl")}
-    seen = phases(folder, max(paths, default=-1) + 1)
+    ranks = {int(path.name.removeprefix("phase-")) for path in folder.glob("phase-*")}
+    seen = phases(folder, max(ranks, default=-1) + 1)
     found = []
-    for rank, path in sorted(paths.items()):
+    for rank in sorted(ranks):
         done, last = 0, deque[str](maxlen=most)
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.endswith("\n"):  # else the writer is in the middle of it
-                    done += 1
-                    last.append(line)
+        path = step_log_path(folder, rank)
+        if path.exists():
+            with path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    if line.endswith("\n"):  # else the writer is in the middle of it
+                        done += 1
+                        last.append(line)
         steps = tuple(StepMeasurement.model_validate_json(line) for line in last)
         found.append(RankSteps(rank=rank, phase=seen[rank], done=done, steps=steps))
     return tuple(found)

@@ -1,6 +1,7 @@
 """meshwright campaign: trials of the best plans on this machine, until the best is known."""
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,42 +17,73 @@ from api.cli.interrupts import tidy_on_terminate
 from api.cli.plan import title_of
 from api.cli.request import takes_request
 from api.cli.search import takes_search
-from api.cli.table import console, precise
+from api.cli.table import console, duration, precise
 from api.wording import GIB, summary
 from planner.errors import Problem, RequestError
 from planner.request import PlanRequest
 from planner.request.pointers import problems_of
 from trials.campaign import CampaignSettings, CampaignState
+from trials.executors.protocol import Executor
 
 PANEL = "Campaign"
 TOP = 5
 MESSAGE = 160
 """Characters of an engine's message; the trial's result has it whole."""
+SILENCE_S = 10.0
+"""So long nothing is said of a trial that runs, at first."""
 EXIT_FAILED = 1
 
 
 class _Follower:
-    """Prints each trial once it has ended."""
+    """Prints each trial once it has ended, and now and then how far the one that runs is."""
 
-    def __init__(self, out: Console) -> None:
+    def __init__(self, out: Console, executor: Executor) -> None:
         self.out = out
+        self.executor = executor
+        self.begun: dict[str, float] = {}
         self.told: set[str] = set()
+        self.spoke = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self.out.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.spoke = time.monotonic()
+
+    def waits(self, state: CampaignState) -> None:
+        """How far the pending trials are, where nothing was said for some time."""
+        now = time.monotonic()
+        longest = max((now - self.begun[t.trial_id] for t in state.pending), default=0.0)
+        if now - self.spoke < max(SILENCE_S, longest / 5):
+            return
+        of = state.settings.warmup_steps + state.settings.steps
+        for trial in state.pending:
+            since = now - self.begun[trial.trial_id]
+            ranks = self.executor.steps(trial.trial_id, 1)
+            slowest = min(ranks, key=lambda rank: rank.done, default=None)
+            where = (
+                "it starts"
+                if slowest is None
+                else f"{slowest.done} of {of} steps, rank {slowest.rank} in {slowest.phase}"
+            )
+            self.say(f"    after {duration(since)}: {where}")
 
     def __call__(self, state: CampaignState) -> None:
         """A new state of the campaign."""
-        for trial in state.trials:
+        for number, trial in enumerate(state.trials, 1):
+            if trial.pending and trial.trial_id not in self.begun:
+                self.begun[trial.trial_id] = time.monotonic()
+                if trial.note:  # a smaller run that stands for a plan may take long
+                    of = f"{number}/{state.settings.max_trials}"
+                    self.say(f"{of} {summary(trial.plan)}: {trial.note}")
             if trial.pending or trial.trial_id in self.told:
                 continue
             self.told.add(trial.trial_id)
             seen = trial.measured_seconds
             measured = trial.message[:MESSAGE] if seen is None else f"measured {precise(seen)}"
-            self.out.print(
+            self.say(
                 f"{len(self.told)}/{state.settings.max_trials} {summary(trial.plan)}: "
                 f"{trial.outcome}, predicted {precise(trial.predicted_seconds)}, {measured}; "
-                f"the best is known with {100 * state.confidence:.0f} %",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
+                f"the best is known with {100 * state.confidence:.0f} %"
             )
 
 
@@ -159,9 +191,17 @@ def campaign(
         out.print(title_of(resolved), highlight=False)
     executor = LocalExecutor(root.resolve(), ranks=ranks, warm=not cold)
     try:
-        follow = None if as_json else _Follower(out)
+        follow = None if as_json else _Follower(out, executor)
         with tidy_on_terminate():
-            state = run(resolved, settings, name, executor, known=known, on_change=follow)
+            state = run(
+                resolved,
+                settings,
+                name,
+                executor,
+                known=known,
+                on_change=follow,
+                on_wait=None if follow is None else follow.waits,
+            )
     finally:
         executor.close()
     if calibration is not None and state.calibration.n_trials > state.prior.n_trials:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from api.cli.main import app
@@ -339,6 +340,31 @@ def test_a_campaign_prints_what_it_learned_and_keeps_it(tmp_path: Path, tiny: li
     assert "Ranking, as learned" in done.output
     assert "Ended: budget spent. Best: " in done.output
     assert ClusterCalibration.model_validate_json(path.read_text()).n_trials == 2
+
+
+def test_a_campaign_says_how_far_a_long_trial_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.cli import campaign as command
+    from tests.trials.campaign.machine import Machine, request
+    from trials.campaign import CampaignSettings, begin, propose, submitted
+    from trials.step_log import RankSteps
+
+    class Slow(Machine):
+        def steps(self, trial_id: str, most: int) -> tuple[RankSteps, ...]:
+            del trial_id, most
+            ranks = enumerate(((4, "step"), (3, "backward")))
+            return tuple(RankSteps(rank=r, phase=p, done=d, steps=()) for r, (d, p) in ranks)
+
+    resolved = request()
+    state = begin(resolved, CampaignSettings(), "slow", ranks=2)
+    state = submitted(state, propose(resolved, state))
+    out = Console(width=140, record=True)
+    follower = command._Follower(out, Slow(resolved, {}))
+    follower(state)
+    follower.waits(state)
+    assert out.export_text(clear=False) == ""
+    monkeypatch.setattr(command, "SILENCE_S", 0.0)
+    follower.waits(state)
+    assert ": 3 of 7 steps, rank 1 in backward" in out.export_text()
 
 
 def test_a_campaign_with_a_bad_setting_names_it(tiny: list[str]) -> None:

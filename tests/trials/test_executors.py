@@ -14,6 +14,7 @@ from trials.executors.local import LocalExecutor
 from trials.executors.protocol import Executor, State
 from trials.executors.slurm import SlurmExecutor, SlurmSettings
 from trials.preflight import Refused
+from trials.step_log import RankSteps
 
 
 @pytest.fixture(scope="session")
@@ -80,15 +81,18 @@ def test_a_cancelled_trial_ends_with_a_result_that_says_so(executor: Executor) -
 def test_the_steps_of_a_trial_are_seen_while_it_runs(executor: Executor) -> None:
     trial = make_trial(unique("watched"), trial={"steps": 100_000}, dp=2)
     assert executor.steps(trial.trial_id, 5) == ()
+    begun: list[RankSteps] = []
     executor.submit(trial)
     until = time.monotonic() + 60
     while time.monotonic() < until:
         seen = executor.steps(trial.trial_id, 5)
         if len(seen) == 2 and all(one.done > 5 for one in seen):
             break
+        begun += [one for one in seen if one.done == 0]
         time.sleep(0.05)
     assert executor.state(trial.trial_id) is State.RUNNING
     executor.cancel(trial.trial_id)
+    assert {one.phase for one in begun} >= {"init"}
     assert [one.rank for one in seen] == [0, 1]
     assert all(len(one.steps) == 5 and one.done > 5 for one in seen)
     assert all(step.seconds > 0 and step.loss > 0 for one in seen for step in one.steps)

@@ -10,9 +10,10 @@ def notes(resolved: Resolved, state: CampaignState) -> tuple[str, ...]:
     found = []
     proxies = [t for t in state.trials if t.proxy is not None]
     if proxies:
+        were = "1 trial was a proxy" if len(proxies) == 1 else f"{len(proxies)} trials were proxies"
         found.append(
-            f"{len(proxies)} trials were proxies: smaller runs whose times go into the "
-            "calibration; the full plans are predicted by the calibrated model, not measured"
+            f"{were}: smaller runs whose times go into the calibration; the full plans are "
+            "predicted by the calibrated model, not measured"
         )
     larger = [r for r in state.ranking if r.plan.world_size > state.ranks]
     if larger and not state.settings.proxies:

@@ -26,15 +26,17 @@ def run(
     *,
     known: ClusterCalibration | None = None,
     on_change: Callable[[CampaignState], None] | None = None,
+    on_wait: Callable[[CampaignState], None] | None = None,
     poll_s: float = 0.05,
     lost_s: float = LOST_S,
 ) -> CampaignState:
-    """The ended campaign. on_change: is called with every new state.
+    """The ended campaign. on_change: is called with every new state; on_wait: at every look at
+    what is pending.
 
     What is pending when it is interrupted is cancelled.
     """
     state = begin(resolved, settings, campaign_id, ranks=executor.ranks, known=known)
-    told = on_change or (lambda _: None)
+    told, waits = on_change or (lambda _: None), on_wait or (lambda _: None)
     told(state)
     watch = Watch(executor, lost_s)
     try:
@@ -47,6 +49,7 @@ def run(
             while state.pending and not results:
                 results = watch.finished(state)
                 if not results:
+                    waits(state)
                     time.sleep(poll_s)
             state = learn(resolved, state, results)
             told(state)
