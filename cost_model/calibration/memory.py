@@ -95,6 +95,9 @@ class SoftwareMemory(Frozen):
     flat_copy_at_init: bool
     """Weights are copied into flat 16-bit buffers at start (not DeepSpeed's engine, whose copies
     are known)."""
+    flattens_gradients: bool = False
+    """ZeRO 1 has no buckets, but flattens all gradients in 16 bits to scatter them (DeepSpeed until
+    0.5.1, zero/stage1.py get_flat_sub_partitions)."""
     bucket_buffers: bool
     """Reduce and all-gather buckets are buffers of their own, not views of the gradient."""
     caches_weight_gradients: bool

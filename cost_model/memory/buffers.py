@@ -87,6 +87,9 @@ def buffers(
         coefficients, table.software, lambda p: gradient_bytes(p.gradient_bytes, training)
     )
     buckets = by_software(coefficients, table.software, lambda p: p.bucket_buffers) > 0
+    buckets &= (zero != 1) | (
+        by_software(coefficients, table.software, lambda p: p.flattens_gradients) == 0
+    )
     has = buckets & ~engine.flat & ((zero == 1) | (zero == 2))
     number = np.where(table.overlap_comm & ~(engine.partitioned & is_pipelined(table)), 2.0, 1.0)
     bucket = element * table.reduce_bucket.astype(np.float64)
@@ -116,7 +119,8 @@ def buffers(
         backward=backward,
         at_loss=_some(np.where(kept, backward, 0.0)),
         reducing=_some(
-            np.where(engine.partitioned & is_pipelined(table) & ~engine.frees, 2.0 * bucket, 0.0)
+            np.where(has & engine.partitioned & is_pipelined(table) & ~engine.frees, 2.0, 0.0)
+            * bucket
         ),
         spare=_some(np.where(spare, float(element), 0.0)),
         reaching=_some(np.where(reaching, float(element), 0.0)),

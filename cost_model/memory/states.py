@@ -122,6 +122,8 @@ def state_rates(
     # a sub-group at a time, by torch's AdamW and its two temporaries (stage3.py backup_optimizer)
     few = engine.gathered & (off_optimizer > 0) & (on_gpu > 0)
     step = np.where(few, 8.0 * optimizer_share / RATIO_GROUPS, step * on_gpu)
+    flattens = by_software(coefficients, software, lambda p: p.flattens_gradients) > 0
+    step = step + np.where(flattens & engine.partitioned & (zero == 1), element, 0.0)
     copies = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
     return Rates(
         weights=np.where(off_param, 0.0, weights),

@@ -13,6 +13,10 @@ FUSED = ("adamw", "lion", "adam8bit", "paged_adam8bit")
 (ops/adam/fused_adam.py), where the config names them."""
 
 
+UNFUSED = ("adam8bit", "paged_adam8bit")
+"""Optimizers that the 16-bit optimizer of ZeRO 0 gives one gradient after the other in fp32,
+without a flat copy (engine.py _configure_fp16_optimizer, fp16/unfused_optimizer.py)."""
+
 TEMPORARIES = {"adafactor": 8.0}
 """Bytes of temporaries of an optimizer of torch where they are not one fp32 copy."""
 
@@ -43,6 +47,8 @@ def update_bytes(
         halves = temporary / 2  # as wide as the states
         return np.where(engine.partitioned | engine.gathered, np.maximum(halves, 2.0), halves)
     copy = by_software(coefficients, software, lambda p: p.gradient_copy_bytes)
+    if training.optimizer in UNFUSED:
+        copy = np.where(engine.whole, 4.0, copy)
     copied = np.where(grad < 4, copy, 0.0)
     narrow = grad < 4
     sharded = np.where(narrow, np.maximum(6.0, 4.0 + temporary), temporary)

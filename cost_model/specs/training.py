@@ -16,6 +16,7 @@ Stack = Literal[
     "hf_trainer",
     "aa_scaling",
     "nanotron",
+    "deepspeed_2021",
     "internevo",
     "paddle",
     "litgpt",

@@ -66,6 +66,8 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
 def stack_of(raw: RawRow) -> Stack | None:
     """The framework of a row, where it has a memory profile of its own."""
     name = raw.text("framework").lower()
+    if "deepspeed" in name and re.search(r"\b(v100|t4)\b", raw.text("gpu").lower()):
+        return "deepspeed_2021"
     return next((stack for pattern, stack in _STACKS if re.search(pattern, name)), None)
 
 
