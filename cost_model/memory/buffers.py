@@ -35,7 +35,17 @@ class Buffers:
     sent: Floats | None
     """Bytes a gradient element of the copy of a bucket that is on its way to the other ranks."""
     sent_elements: Floats
-    """Elements of that copy, at most."""
+    """Elements of that copy, at most: of a bucket."""
+    ranks: Floats
+    """Over which ZeRO shards."""
+    flattened: Floats | None
+    """Bytes an element of a bucket of ZeRO 1 and 2 that is copied to be reduced: it holds gradients
+    of several ranks, which are flattened (stage_1_and_2.py, allreduce_bucket)."""
+    early: Floats | None
+    """1 where most layers' activations are still there when the first bucket is reduced and what
+    this rank keeps of gradients is made: on the rank whose part is the last layers'."""
+    norm: Floats | None
+    """Bytes an element of the largest gradient in this rank's part while its norm is computed."""
     waiting: Floats | None
     """Bytes an element of the gradients that Megatron-FSDP's ZeRO 2 has not reduced yet."""
     waiting_elements: Floats
@@ -60,6 +70,11 @@ class Buffers:
     there unless zero.Init made it (engine.py `_configure_distributed_model`)."""
     loads_frozen: bool
     element: int
+
+
+NORM_BYTES = 8.0
+"""ZeRO 1 and 2 compute norms of gradients in double precision (stage_1_and_2.py,
+get_grad_norm_direct)."""
 
 
 def _some(values: Floats, neutral: float = 0.0) -> Floats | None:
@@ -112,6 +127,7 @@ def buffers(
     live = 0 if quantized else table.max_live_params.astype(np.float64) + 1  # 4 bits: never sharded
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
     reaching = engine.partitioned & ~spare & (grad <= element)
+    frees = engine.frees & (sent == 0) & (table.pp == 1)
     unreduced = by_software(coefficients, table.software, lambda p: p.unreduced_elements)
     waits = (unreduced > 0) & (zero == 2) & table.overlap_comm & (trained > 0)
     return Buffers(
@@ -126,6 +142,10 @@ def buffers(
         reaching=_some(np.where(reaching, float(element), 0.0)),
         sent=_some(sent),
         sent_elements=bucket / element,
+        ranks=table.zero_group.astype(np.float64),
+        flattened=_some(np.where(frees & sharded, float(element), 0.0)),
+        early=_some(np.where(frees, 1.0, 0.0)),
+        norm=_some(np.where(engine.partitioned & ~spare, NORM_BYTES, 0.0)),
         waiting=_some(np.where(waits, grad, 0.0)),
         # those in the queue, those on their way and those of the bucket that is being filled
         waiting_elements=unreduced + 2 * np.maximum(MEGATRON_BUCKET, 1e6 * table.zero_group),
@@ -139,7 +159,12 @@ def buffers(
         secondary=_some(secondary),
         step_cap=_some(np.where(engine.gathered, SUB_GROUP * update, np.inf), np.inf),
         expert_cap=_some(
-            np.where(engine.partitioned & (table.ep > 1), EXPERT_GROUP * update, np.inf), np.inf
+            np.where(
+                engine.partitioned & (table.ep > 1),
+                EXPERT_GROUP / np.maximum(table.zero_group / table.ep, 1.0) * update,
+                np.inf,
+            ),
+            np.inf,
         ),
         loaded=_some(np.where(engine.gathered | quantized, float(element), 0.0))
         if training.whole_at_load

@@ -116,16 +116,8 @@ def footprint(
         {"working": between, "gradients": at_step, "step_transients": step},
         {"working": between, "gradients": states("gradients_kept")},
     )
-    if work.oversized.any():
-        moments[3]["gradients"] += Sum(work=work.oversized)
-    if buffers.waiting is not None:
-        most = np.minimum(plans.sharding(buffers.waiting_elements), plans.quantity("params"))
-        moments[3]["gradients"] += Sum(plans=plans.sharding(buffers.waiting) * most)
-    if buffers.sent is not None:
-        most = np.minimum(plans.sharding(buffers.sent_elements), plans.quantity("params"))
-        moments[3]["buckets"] += Sum(plans=plans.sharding(buffers.sent) * most)
-        sends = np.where(buffers.sent > 0, 1.0, 0.0)
-        moments[3]["activations"] = Sum({"unsent": sends})
+    for name, more in _backward_end(plans, work, buffers, plans.bytes(growing)).items():
+        moments[3][name] = moments[3].get(name, Sum()) + more
     if buffers.reducing is not None:
         part, later = states("gradients_at_step"), at_step + step
         whole = gradients + states("gradients_growing")
@@ -152,6 +144,45 @@ def footprint(
     )
 
 
+def _backward_end(plans: Plans, work: StageWork, has: Buffers, part: Floats) -> Parts:
+    """What is there beside whole layers' work when gradients are reduced, by category.
+
+    part: bytes of gradients that this rank keeps [plans].
+    """
+    parts = {"gradients": Sum(work=work.oversized) if work.oversized.any() else Sum()}
+    if has.waiting is not None:
+        most = np.minimum(plans.sharding(has.waiting_elements), plans.quantity("params"))
+        parts["gradients"] += Sum(plans=plans.sharding(has.waiting) * most)
+    if has.sent is not None:
+        most = np.minimum(plans.sharding(has.sent_elements), plans.quantity("params"))
+        parts["buckets"] = Sum(plans=plans.sharding(has.sent) * most)
+        parts["activations"] = Sum({"unsent": np.where(has.sent > 0, 1.0, 0.0)})
+    if has.early is not None:
+        left = plans.bytes(Sum({"unreduced": has.early}))
+        if work.oversized.any():  # gradients that stay come one by one, as activations go
+            left = left * (plans.bytes(Sum(work=work.oversized)) == 0)
+        parts["activations"] = parts.get("activations", Sum()) + Sum(plans=left)
+        if has.flattened is not None:
+            copy = Sum(plans=_flattened(plans, has, has.flattened, left, part))
+            parts["buckets"] = parts.get("buckets", Sum()) + copy
+    return parts
+
+
+def _flattened(plans: Plans, has: Buffers, element: Floats, left: Floats, part: Floats) -> Floats:
+    """What a bucket's copy takes beyond this rank's part and what is gone by then [plans].
+
+    A bucket larger than a part holds several ranks' gradients, so the first one is copied, before
+    any part is made. Else the first that crosses from one part to the next is, when the layers of
+    the last rank's part are done. left: activations at the first bucket.
+    """
+    trained = plans.quantity("dense") + plans.quantity("expert")
+    ranks = plans.sharding(has.ranks)
+    bucket = np.minimum(plans.sharding(has.sent_elements), trained)
+    crosses = trained / ranks >= bucket
+    gone: Floats = np.where(crosses, left / ranks, part)
+    return np.maximum(plans.sharding(element) * bucket - gone, 0.0)
+
+
 def _step(plans: Plans, step: Sum, dense: Rates, expert: Rates | None, buffers: Buffers) -> Sum:
     """Transients of the optimizer, which updates a group or sub-group at a time."""
     if expert is not None and buffers.expert_cap is not None:
@@ -162,6 +193,11 @@ def _step(plans: Plans, step: Sum, dense: Rates, expert: Rates | None, buffers: 
         together = plans.sharding(buffers.expert_cap) == np.inf
         rest = plans.bytes(Sum({"dense": dense.step}))
         step = Sum(plans=np.maximum(rest, apart) + together * np.minimum(rest, apart))
+    if buffers.norm is not None:
+        largest = plans.quantity("dense") / plans.sharding(buffers.ranks)
+        largest = np.minimum(plans.quantity("matrix"), largest)
+        norm = plans.sharding(buffers.norm) * largest
+        step = Sum(plans=np.maximum(plans.bytes(step), norm))
     if buffers.step_cap is not None:
         step = Sum(plans=np.minimum(plans.bytes(step), plans.sharding(buffers.step_cap)))
     return step

@@ -52,20 +52,29 @@ def head_params(model: ModelSpec, tp: Floats, shards: Bools, has_embedding: Bool
     return own + np.where(has_embedding, 0.0, model.head_matmul_params / split)
 
 
-def largest_matrix(model: ModelSpec, training: TrainingSpec, tp: Floats, shards: Bools) -> Floats:
+def stacks_experts(table: PlanTable) -> Bools:
+    """Whether the experts of a layer are stacked in two tensors (transformers, as of version 5);
+    cut over ranks or given a capacity they are modules of their own (DeepSpeed's layer) [rows]."""
+    found: Bools = (table.ep == 1) & (table.capacity_factor == 0)
+    return found
+
+
+def largest_matrix(
+    model: ModelSpec, training: TrainingSpec, tp: Floats, shards: Bools, stacked: Bools
+) -> Floats:
     """Trained parameters of the largest single tensor [rows]: the token table, or a layer's widest
-    matrix; the experts of a layer are stacked in two (transformers, as of version 5).
-    """
+    matrix. stacked: from `stacks_experts` [rows]."""
     if training.lora is not None:
         return np.zeros_like(tp)
     table = model.hidden * model.vocab / np.where(shards, tp, 1.0)
-    widest = 0
+    widest: Floats = np.zeros_like(tp)
     for layer in model.kinds:
         if layer.mlp is not None:
-            widest = max(widest, model.hidden * layer.mlp.intermediate)
+            widest = np.maximum(widest, float(model.hidden * layer.mlp.intermediate))
         if layer.moe is not None:
-            stacked = layer.moe.experts * layer.moe.intermediate * (2 if layer.moe.gated else 1)
-            widest = max(widest, model.hidden * stacked)
+            one = float(model.hidden * layer.moe.intermediate)
+            both = one * layer.moe.experts * (2 if layer.moe.gated else 1)
+            widest = np.maximum(widest, np.where(stacked, both, one))
     return np.maximum(table, widest / tp)
 
 
@@ -78,8 +87,7 @@ def stacked_expert_gradients(
     (MixtralExperts.forward): each expert's slice has a gradient of the whole stack, so two of the
     first (gate and up, the sum and the new one) and one of the second are there. The engine on fake
     tensors has a third of the first for a moment, as autograd adds those out of place. A grouped
-    product has one of each. Experts cut over ranks or given a capacity are modules of their own
-    (DeepSpeed's layer).
+    product has one of each.
     """
     most = 0.0
     for layer in model.kinds:
@@ -89,7 +97,7 @@ def stacked_expert_gradients(
             share = (2 * first + second + slice_) / (first + second)
             most = max(most, layer.expert_params * share)
     stacked = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
-    stacked &= (table.ep == 1) & (table.capacity_factor == 0)
+    stacked &= stacks_experts(table)
     return np.where(stacked, most / table.tp, 0.0)
 
 

@@ -1,18 +1,19 @@
 """How the states of a table of plans are sharded: one row for each combination that occurs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cost_model.calibration.memory import GIB, MemoryCoefficients
 from cost_model.memory.buffers import Buffers, buffers
-from cost_model.memory.engines import defers_reduction, engines, is_pipelined
+from cost_model.memory.engines import Engines, engines, is_pipelined
 from cost_model.memory.groups import group_rows
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
+from cost_model.memory.sub_groups import reached_share
 from cost_model.memory.sums import Plans
 from cost_model.memory.work import StageWork
-from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
+from cost_model.plans import Bools, Floats, Ints, Offload, PlanTable, Software
 from cost_model.specs import ModelSpec, TrainingSpec
 
 SHARDING = (
@@ -54,7 +55,7 @@ def sharding(
     if not table.varying.isdisjoint(("dp", "sp", "cp")):
         more += [table.zero_group, table.sp * table.cp > 1]
     if not table.varying.isdisjoint(("software", "pp")):
-        more += [is_pipelined(table), defers_reduction(table)]
+        more += [is_pipelined(table), table.pp > 1]
     groups = group_rows(table, SHARDING, table.varying, *more)
     few = table.take(groups.first)
     engine = engines(coefficients, training, few)
@@ -63,6 +64,7 @@ def sharding(
     if model.is_moe and training.lora is None:
         experts = np.maximum(over / few.ep, 1.0)
         expert = state_rates(coefficients, training, few, engine, experts)
+        expert = _reaching(model, training, few, engine, experts, expert)
     return Sharding(
         dense=state_rates(coefficients, training, few, engine, over),
         expert=expert,
@@ -70,6 +72,29 @@ def sharding(
         growth=by_software(coefficients, few.software, lambda p: p.cache_growth),
         floor=GIB * by_software(coefficients, few.software, lambda p: p.cache_floor_gib),
         of_plan=groups.of_row,
+    )
+
+
+def _reaching(
+    model: ModelSpec,
+    training: TrainingSpec,
+    few: PlanTable,
+    engine: Engines,
+    ranks: Floats,
+    expert: Rates,
+) -> Rates:
+    """The same where experts lie over ranks, with their gradients as ZeRO 1 and 2 keep them."""
+    mine = engine.partitioned & (few.ep > 1) & (few.offload_optimizer == Offload.NONE)
+    if training.fp32_grad_accum or not mine.any():
+        return expert
+    matrix = max(model.hidden * kind.moe.intermediate for kind in model.kinds if kind.moe)
+    share = np.where(mine, reached_share(matrix, ranks), 1.0)
+    freed = np.where(engine.frees, share, 1.0)
+    return replace(
+        expert,
+        gradients=expert.gradients * freed,
+        gradients_growing=expert.gradients_growing * freed,
+        gradients_at_step=expert.gradients_at_step * share,
     )
 
 

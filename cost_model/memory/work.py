@@ -21,6 +21,7 @@ from cost_model.memory.parameters import (
     head_params,
     largest_matrix,
     stacked_expert_gradients,
+    stacks_experts,
     stage_weights,
 )
 from cost_model.memory.precision import element_bytes
@@ -73,6 +74,9 @@ class StageWork:
     unsent: Floats
     """Activations left when ZeRO-3 sends a full bucket, beyond the transients of a layer, which
     come and go while it fills: those of two default buckets of parameters are done."""
+    unreduced: Floats
+    """Activations left when ZeRO 1 and 2 have reduced a first bucket of the default size, a layer
+    later at most, and made what they keep of gradients."""
     between: Floats
     """Workspaces that are there at every moment."""
     on_host: Floats
@@ -80,8 +84,9 @@ class StageWork:
 
     def quantities(self) -> dict[str, Floats]:
         """What bytes are counted per unit of, by name."""
-        parameters = ("dense", "expert", "frozen", "params", "wide", "replicated", "unsent")
-        return {name: getattr(self, name) for name in (*parameters, "largest", "layer", "matrix")}
+        parameters = ("dense", "expert", "frozen", "params", "wide", "replicated")
+        others = ("unsent", "unreduced", "largest", "layer", "matrix")
+        return {name: getattr(self, name) for name in (*parameters, *others)}
 
 
 def joined(parts: list[StageWork]) -> StageWork:
@@ -175,7 +180,7 @@ def plan_work(
         stage_output=np.where(
             is_pipelined(table), on.tokens * on.element * model.hidden / on.tp, 0.0
         ),
-        matrix=largest_matrix(model, training, on.tp, sharded),
+        matrix=largest_matrix(model, training, on.tp, sharded, stacks_experts(table)),
         logits=logits,
         expert_gradient=experts,
         stays=stays(coefficients, model, training, table),
@@ -238,6 +243,8 @@ def stage_work(
         oversized=element_bytes(training)
         * oversized_elements(model, table, stages, work.vocabulary_ranks, work.stays),
         unsent=np.maximum(acts * np.maximum(1 - FILLED / held.all, 0.0) - transient, 0.0),
+        unreduced=acts
+        * np.maximum(1 - (FILLED / 2 + held.layer) / np.maximum(dense + expert, 1), 0),
         between=between,
         on_host=work.host_checkpoint * share * sum(stages.layers, np.zeros(1)) * in_flight,
     )

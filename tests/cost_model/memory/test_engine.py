@@ -4,8 +4,10 @@ The figures are those of the engine (engine.json; `python -m tests.benchmarks.dr
 them again).
 """
 
+import numpy as np
 import pytest
 
+from cost_model.memory.sub_groups import EXPERT_GROUP, reached_share
 from tests.benchmarks.dryrun import Run, on_file
 
 RUNS = on_file()
@@ -47,9 +49,16 @@ def test_the_runs_cover_every_stage_offload_and_layout() -> None:
         assert any(knob in p for p in plans), knob
 
 
-def test_experts_over_ranks_are_flattened_group_by_group_at_the_start() -> None:
-    """The engine's figures of Mixtral-8x7B over 64 GPUs; its peak, 30.93, is not reached yet."""
-    knobs = {"dp": 64, "ep": 8, "zero_stage": 2, "recompute": "full", "capacity_factor": 1.25}
-    said = Run("mixtral-8x7b", knobs, {}).predicted()
-    assert said["init"] == pytest.approx(18.928, rel=0.01)
-    assert said["steady"] == pytest.approx(21.648, rel=0.01)
+@pytest.mark.parametrize(
+    ("matrices", "ranks"), [(3, 8), (3, 3), (3, 6), (3, 2), (1, 4), (7, 5), (12, 8), (3, 64)]
+)
+def test_the_rank_with_most_expert_gradients_reaches_into_as_many_as_a_count_says(
+    matrices: int, ranks: int
+) -> None:
+    matrix = EXPERT_GROUP // matrices
+    touched = [
+        len({place // ranks for place in range(rank * matrices, (rank + 1) * matrices)})
+        for rank in range(ranks)
+    ]  # matrices of `ranks` units each, parts of `matrices` units
+    share = float(reached_share(matrix, np.array([float(ranks)]))[0])
+    assert share * matrices / ranks == pytest.approx(max(touched))
