@@ -72,6 +72,9 @@ def _attention(  # noqa: PLR0911 - one line a spelling
             ledger.assume("draco_has_no_deterministic_flash")
             return "fused_softmax"
         raise Skip("attention kernel left to the environment")
+    if flash and re.search(r"paddlepaddle 2\.[0-5]", raw.text("framework").lower()):
+        ledger.assume("paddle_has_flash_1")
+        return "flash1"
     if flash:
         return "flash1" if re.search(r"\bv[12]_", raw.notes.lower()) else "flash2"
     if flash is None and (modern(raw) or gpu.generation in ("hopper", "blackwell")):
