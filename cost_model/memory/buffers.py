@@ -38,12 +38,11 @@ class Buffers:
     """Elements of that copy, at most: of a bucket."""
     ranks: Floats
     """Over which ZeRO shards."""
-    flattened: Floats | None
-    """Bytes an element of a bucket of ZeRO 1 and 2 that is copied to be reduced: it holds gradients
-    of several ranks, which are flattened (stage_1_and_2.py, allreduce_bucket)."""
     early: Floats | None
     """1 where most layers' activations are still there when the first bucket is reduced and what
-    this rank keeps of gradients is made: on the rank whose part is the last layers'."""
+    this rank keeps of gradients is made: on the rank whose part is the last layers'. A bucket that
+    holds gradients of several ranks is flattened into a copy (stage_1_and_2.py allreduce_bucket).
+    """
     norm: Floats | None
     """Bytes an element of the largest gradient in this rank's part while its norm is computed."""
     waiting: Floats | None
@@ -143,7 +142,6 @@ def buffers(
         sent=_some(sent),
         sent_elements=bucket / element,
         ranks=table.zero_group.astype(np.float64),
-        flattened=_some(np.where(frees & sharded, float(element), 0.0)),
         early=_some(np.where(frees, 1.0, 0.0)),
         norm=_some(np.where(engine.partitioned & ~spare, NORM_BYTES, 0.0)),
         waiting=_some(np.where(waits, grad, 0.0)),

@@ -158,29 +158,40 @@ def _backward_end(plans: Plans, work: StageWork, has: Buffers, part: Floats) -> 
         parts["buckets"] = Sum(plans=plans.sharding(has.sent) * most)
         parts["activations"] = Sum({"unsent": np.where(has.sent > 0, 1.0, 0.0)})
     if has.early is not None:
-        left = plans.bytes(Sum({"unreduced": has.early}))
-        if work.oversized.any():  # gradients that stay come one by one, as activations go
-            left = left * (plans.bytes(Sum(work=work.oversized)) == 0)
-        parts["activations"] = parts.get("activations", Sum()) + Sum(plans=left)
-        if has.flattened is not None:
-            copy = Sum(plans=_flattened(plans, has, has.flattened, left, part))
-            parts["buckets"] = parts.get("buckets", Sum()) + copy
+        left, copy = _first_bucket(plans, work, has, has.early, part)
+        for name, more in (("activations", left), ("buckets", copy)):
+            parts[name] = parts.get(name, Sum()) + Sum(plans=more)
     return parts
 
 
-def _flattened(plans: Plans, has: Buffers, element: Floats, left: Floats, part: Floats) -> Floats:
-    """What a bucket's copy takes beyond this rank's part and what is gone by then [plans].
+def _first_bucket(
+    plans: Plans, work: StageWork, has: Buffers, early: Floats, part: Floats
+) -> tuple[Floats, Floats]:
+    """Activations that are left when ZeRO 1 and 2 reduce a first bucket, and what the bucket's copy
+    takes beyond this rank's part and what is gone by then [plans].
 
     A bucket larger than a part holds several ranks' gradients, so the first one is copied, before
     any part is made. Else the first that crosses from one part to the next is, when the layers of
-    the last rank's part are done. left: activations at the first bucket.
+    the last rank's part are done.
     """
-    trained = plans.quantity("dense") + plans.quantity("expert")
-    ranks = plans.sharding(has.ranks)
-    bucket = np.minimum(plans.sharding(has.sent_elements), trained)
+    total = len(plans.of_work)
+    rows = np.flatnonzero(np.broadcast_to(plans.sharding(early), total))
+    left, copy = np.zeros((2, total))
+
+    def of(values: Floats) -> Floats:
+        return values if len(values) == 1 else values.take(rows)
+
+    mine = of(plans.quantity("unreduced"))
+    if work.oversized.any():  # gradients that stay come one by one, as activations go
+        mine = mine * (of(plans.bytes(Sum(work=work.oversized))) == 0)
+    trained = of(plans.quantity("dense")) + of(plans.quantity("expert"))
+    ranks = of(plans.sharding(has.ranks))
+    bucket = np.minimum(of(plans.sharding(has.sent_elements)), trained)
     crosses = trained / ranks >= bucket
-    gone: Floats = np.where(crosses, left / ranks, part)
-    return np.maximum(plans.sharding(element) * bucket - gone, 0.0)
+    gone: Floats = np.where(crosses, mine / ranks, of(part))
+    left[rows] = mine
+    copy[rows] = np.maximum(has.element * bucket - gone, 0.0) * (ranks > 1)
+    return left, copy
 
 
 def _step(plans: Plans, step: Sum, dense: Rates, expert: Rates | None, buffers: Buffers) -> Sum:
@@ -194,9 +205,8 @@ def _step(plans: Plans, step: Sum, dense: Rates, expert: Rates | None, buffers: 
         rest = plans.bytes(Sum({"dense": dense.step}))
         step = Sum(plans=np.maximum(rest, apart) + together * np.minimum(rest, apart))
     if buffers.norm is not None:
-        largest = plans.quantity("dense") / plans.sharding(buffers.ranks)
-        largest = np.minimum(plans.quantity("matrix"), largest)
-        norm = plans.sharding(buffers.norm) * largest
+        part = plans.quantity("dense") / plans.sharding(buffers.ranks)
+        norm = plans.sharding(buffers.norm) * np.minimum(plans.quantity("matrix"), part)
         step = Sum(plans=np.maximum(plans.bytes(step), norm))
     if buffers.step_cap is not None:
         step = Sum(plans=np.minimum(plans.bytes(step), plans.sharding(buffers.step_cap)))
