@@ -1,7 +1,7 @@
 """A plan (every knob of a run) and a table of plans (columns of equal length)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Self
@@ -51,9 +51,9 @@ class Software(_Named):
 
 def any_of(software: Ints, *kinds: Software) -> Bools:
     """Whether each row's software is one of these [rows]."""
-    wanted = np.zeros(len(Software), np.bool_)
-    wanted[list(kinds)] = True
-    found: Bools = wanted.take(software)
+    found: Bools = software == int(kinds[0])  # NumPy is slow to see that a member is a number
+    for other in kinds[1:]:
+        found |= software == int(other)
     return found
 
 
@@ -182,9 +182,13 @@ class Plan(Frozen):
 _DTYPES = {bool: np.bool_, float: np.float64}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class PlanTable:
-    """Columns of plans; every column has the same length. Names and meanings are those of Plan."""
+    """Columns of plans; every column has the same length. Names and meanings are those of Plan.
+
+    A column of one value alone may be that value seen many times (a stride of 0): it takes no
+    memory, and is picked and looked through for free.
+    """
 
     software: Ints
     nodes: Ints
@@ -226,54 +230,119 @@ class PlanTable:
     split_hand_over: Bools
     comm_16bit: Bools
 
+    def __init__(self, **columns: npt.NDArray[Any]) -> None:
+        if len(columns) != len(COLUMNS):
+            raise TypeError(f"not the columns of a plan: {', '.join(sorted(columns))}")
+        self.__dict__.update(columns)
+
     def __len__(self) -> int:
         return len(self.tp)
 
-    @property
+    @cached_property
     def world_size(self) -> Ints:
         """Ranks of each plan."""
         return self.tp * self.pp * self.dp * self.sp * self.cp
 
-    @property
+    @cached_property
     def zero_group(self) -> Ints:
         """Ranks over which ZeRO shards states: dp x sp x cp."""
         return self.dp * self.sp * self.cp
 
     @cached_property
+    def digits(self) -> dict[str, tuple[Ints, int]]:
+        """Columns as they were numbered when rows were grouped by them (memory/groups.py)."""
+        return {}
+
+    @cached_property
+    def pipelined(self) -> Bools:
+        """Whether each plan runs in DeepSpeed's pipeline engine, which overlaps no reduction."""
+        megatron = any_of(self.software, Software.MEGATRON_DEEPSPEED) & (self.pp > 1)
+        found: Bools = megatron | any_of(self.software, Software.DEEPSPEED_PIPELINE)
+        return found
+
+    @cached_property
     def varying(self) -> frozenset[str]:
         """Names of the columns that do not hold one value alone."""
-        found = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return frozenset(name for name, column in found if (column != column[:1]).any())
+        return frozenset(name for name in COLUMNS if _varies(self.__dict__[name]))
 
     @classmethod
     def from_columns(cls, length: int, **columns: npt.ArrayLike) -> Self:
         """A table of `length` plans; scalars are broadcast, missing columns take Plan's default."""
-        unknown = set(columns) - {f.name for f in fields(cls)}
+        unknown = columns.keys() - COLUMNS.keys()
         if unknown:
             raise TypeError(f"no such column: {', '.join(sorted(unknown))}")
         out: dict[str, npt.NDArray[Any]] = {}
-        for name, info in Plan.model_fields.items():
-            value = columns.get(name, info.default)
-            dtype = _DTYPES.get(info.annotation, np.int64)  # type: ignore[arg-type]
-            out[name] = np.ascontiguousarray(np.broadcast_to(np.asarray(value, dtype), (length,)))
+        for name, default in COLUMNS.items():
+            value = np.asarray(columns.get(name, default), default.dtype)
+            whole = value.shape == (length,)
+            out[name] = value if whole else repeated(value.reshape(1), length)
         return cls(**out)
 
     @classmethod
     def from_plans(cls, plans: Iterable[Plan]) -> Self:
         """A table with one row per plan."""
         rows = list(plans)
-        columns = {name: [getattr(p, name) for p in rows] for name in Plan.model_fields}
+        columns = {name: [getattr(p, name) for p in rows] for name in COLUMNS}
         return cls.from_columns(len(rows), **columns)
 
     def plan(self, row: int) -> Plan:
         """Row `row` as a Plan."""
-        return Plan(**{name: getattr(self, name)[row].item() for name in Plan.model_fields})
+        return Plan(**{name: self.__dict__[name][row].item() for name in COLUMNS})
+
+    def plans(self) -> list[Plan]:
+        """All rows as Plans. They are not checked again: every column was where it came from."""
+        columns = [
+            [_KINDS[name](value) for value in getattr(self, name).tolist()]
+            if name in _KINDS
+            else getattr(self, name).tolist()
+            for name in COLUMNS
+        ]
+        return [
+            _PLAIN.model_copy(update=dict(zip(COLUMNS, row, strict=True)))
+            for row in zip(*columns, strict=True)
+        ]
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Self:
         """The rows picked by an index array, a mask or a slice."""
-        columns = (
-            getattr(self, name) for name in Plan.model_fields
-        )  # as the fields here, in order
-        if isinstance(rows, np.ndarray) and rows.dtype.kind in "iu":
-            return type(self)(*(column.take(rows) for column in columns))
-        return type(self)(*(column[rows] for column in columns))
+        own = self.__dict__
+        if isinstance(rows, slice):
+            return type(self)(**{name: own[name][rows] for name in COLUMNS})
+        if rows.dtype == np.bool_:
+            rows = np.flatnonzero(rows)
+        count, longer = len(rows), len(rows) > len(self)
+        picked: dict[str, npt.NDArray[Any]] = {}
+        for name in COLUMNS:
+            column: npt.NDArray[Any] = own[name]
+            if column.strides[0]:
+                picked[name] = column.take(rows)
+            else:
+                picked[name] = repeated(column[:1], count) if longer else column[:count]
+        return type(self)(**picked)
+
+
+def repeated(one: npt.NDArray[Any], times: int) -> npt.NDArray[Any]:
+    """An array of one element, seen so many times."""
+    return np.ndarray((times,), one.dtype, one, strides=(0,))
+
+
+def _varies(column: npt.NDArray[Any]) -> bool:
+    if not column.strides[0] or not len(column):
+        return False
+    first = column[0]
+    ends = first != column[-1] or first != column[len(column) // 2]  # seen without a pass
+    return bool(ends or (column != first).any())
+
+
+def _column(default: object, kind: Any) -> npt.NDArray[Any]:
+    column: npt.NDArray[Any] = np.array([default], _DTYPES.get(kind, np.int64))
+    column.flags.writeable = False
+    return column
+
+
+_PLAIN = Plan()
+
+_KINDS: dict[str, type[int]] = {**_ENUMS, "placement": Placement}
+"""Columns whose values are no plain numbers in a plan."""
+
+COLUMNS = {name: _column(info.default, info.annotation) for name, info in Plan.model_fields.items()}
+"""The columns of a table in order, each with one element, its default."""

@@ -201,8 +201,11 @@ def _lists(columns: Mapping[str, npt.NDArray[Any]], count: int) -> dict[str, lis
     return {name: np.broadcast_to(c, (count,)).tolist() for name, c in columns.items()}
 
 
-def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[Candidate]:
-    """All rows of a table and their predictions, not ranked."""
+def candidates(
+    world: World, table: PlanTable, prediction: Prediction, ranked: int = 0
+) -> list[Candidate]:
+    """All rows of a table and their predictions. ranked: how many of them, from the first on, have
+    their place in a ranking."""
     memory, step, count = prediction.memory, prediction.step, len(table)
     there = Capacity.of(world.cluster, memory)
     capacities = _lists({f.name: np.asarray(getattr(there, f.name)) for f in fields(there)}, count)
@@ -236,14 +239,13 @@ def candidates(world: World, table: PlanTable, prediction: Prediction) -> list[C
     peak_phase, fits = memory.peak_phase.tolist(), prediction.fits.tolist()
     chances = prediction.fits_probability.tolist()
     made = []
-    for row in range(count):
-        plan = table.plan(row)
+    for row, plan in enumerate(table.plans()):
         gpus, seconds = plan.world_size, of_step["seconds"][row]
         price = usd_per_gpu_hour(world, plan)
         rate = world.training.tokens_per_step / seconds if seconds > 0 else float("inf")
         made.append(
             Candidate(
-                rank=0,
+                rank=row + 1 if row < ranked else 0,
                 plan=plan,
                 gpus=gpus,
                 fits=fits[row],

@@ -5,11 +5,12 @@ the kind of link or network, or the training software: never by a model, a sourc
 """
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from pydantic import Field
 
+from cost_model.calibration.same import Same
 from cost_model.plans import Software
 from cost_model.specs.cluster import Gpu
 from cost_model.specs.frozen import Frozen
@@ -170,14 +171,20 @@ class Coefficients(Frozen):
     def of_stack(self, stack: str | None) -> "Coefficients":
         """The set for a framework that has host times of its own, whatever software it resembles
         in what it holds and sends; else this set."""
-        own = None if stack is None else self.software.get(stack)
-        if own is None:
-            return self
-        return self.model_copy(update={"software": dict.fromkeys(self.software, own)})
+        return self if stack is None else _of_stack(Same(self), stack)
 
     def of_software(self, software: Software) -> SoftwareCoefficients:
         """Those of one training software."""
         return self.software[software.name.lower()]
+
+
+@lru_cache(maxsize=16)
+def _of_stack(same: Same[Coefficients], stack: str) -> Coefficients:
+    known = same.known
+    own = known.software.get(stack)
+    if own is None:
+        return known
+    return known.model_copy(update={"software": dict.fromkeys(known.software, own)})
 
 
 @cache

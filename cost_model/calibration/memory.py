@@ -1,12 +1,13 @@
 """What each training software holds in memory: physical figures, read from memory.json."""
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from cost_model.calibration.same import Same
 from cost_model.plans import Software
 from cost_model.specs.frozen import Frozen
 
@@ -166,13 +167,17 @@ class MemoryCoefficients(Frozen):
 
         A framework whose step time alone is known apart holds what its software does.
         """
-        if name is None or name not in self.stacks:
-            return self
-        stack = self.stacks[name]
-        profile = SoftwareMemory.model_validate(
-            self.software[stack.like].model_dump() | stack.changes
-        )
-        return self.model_copy(update={"software": dict.fromkeys(self.software, profile)})
+        return self if name is None else _in_stack(Same(self), name)
+
+
+@lru_cache(maxsize=16)
+def _in_stack(same: Same[MemoryCoefficients], name: str) -> MemoryCoefficients:
+    known = same.known
+    if name not in known.stacks:
+        return known
+    stack = known.stacks[name]
+    profile = SoftwareMemory.model_validate(known.software[stack.like].model_dump() | stack.changes)
+    return known.model_copy(update={"software": dict.fromkeys(known.software, profile)})
 
 
 @cache

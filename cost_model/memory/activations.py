@@ -78,33 +78,33 @@ def shards(
     """The shards of every plan of a table."""
     software, tp = table.software, table.tp.astype(np.float64)
     element = element_bytes(training)
-    norm = by_software(coefficients, software, lambda p: p.norm_saved_bytes)
+    norm = by_software(coefficients, software, "norm_saved_bytes")
     # torch's layer norm is one kernel everywhere and saves its input; RMS norms are often not
     if training.fused_norm or training.precision == "fp32" or model.norm == "layernorm":
         norm = np.full(len(table), float(element))
     if training.lora is not None:  # its fp32 input; a frozen weight's gradient needs no normed one
         norm = np.minimum(norm, 4.0)
     compiled = table.compile
-    gated = by_software(coefficients, software, lambda p: p.gated_saved)
+    gated = by_software(coefficients, software, "gated_saved")
     composed = model.activation == "gelu_new"
     sequence = table.sp * table.cp
     replicated = np.where(table.sequence_parallel, 1 / tp, 1.0)
-    regathers = by_software(coefficients, software, lambda p: p.regathers_inputs) > 0
-    normed = by_software(coefficients, software, lambda p: p.keeps_normed)
+    regathers = by_software(coefficients, software, "regathers_inputs") > 0
+    normed = by_software(coefficients, software, "keeps_normed")
     return Shards(
         tokens=table.micro_batch * (training.seq_len / sequence),
         element=activation_bytes(coefficients, training, software),
         tp=tp,
         replicated=replicated,
         inputs=np.where(regathers, replicated, 1.0) * normed,
-        copies=(by_software(coefficients, software, lambda p: p.copies_inputs) > 0) & (tp > 1),
+        copies=(by_software(coefficients, software, "copies_inputs") > 0) & (tp > 1),
         ep=table.ep.astype(np.float64),
         capacity=np.maximum(table.capacity_factor, 1.0),
         norm_bytes=np.where(compiled, element, norm),
         gated_saved=np.where(compiled, 3.0, gated),
         plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, 2.0),
         repeats_kv=_repeats_kv(coefficients, training, software),
-        stale=by_software(coefficients, software, lambda p: p.stale_projections),
+        stale=by_software(coefficients, software, "stale_projections"),
         score_bytes=_score_bytes(coefficients, training, software),
         gathers=np.where(table.cp_all_gather, table.cp, 0).astype(np.float64),
         selective=table.recompute == 1,
@@ -118,7 +118,7 @@ def activation_bytes(
     narrow = np.full(len(software), float(element_bytes(training)))
     if training.lora is None or not training.lora.quantized_base:
         return narrow
-    widens = by_software(coefficients, software, lambda p: p.widens_quantized) > 0
+    widens = by_software(coefficients, software, "widens_quantized") > 0
     return np.where(widens, 4.0, narrow)
 
 
@@ -196,9 +196,9 @@ def _inputs_kept(layer: Layer, sublayers: int, on: Shards) -> Floats:
 def _repeats_kv(coefficients: MemoryCoefficients, training: TrainingSpec, software: Ints) -> Bools:
     """Whether keys and values are expanded to all query heads: flash kernels need none of it, and
     transformers hands theirs over as they are (modeling_flash_attention_utils.py)."""
-    repeats = by_software(coefficients, software, lambda p: p.repeats_kv) > 0
+    repeats = by_software(coefficients, software, "repeats_kv") > 0
     if training.attention in ("flash1", "flash2"):
-        repeats &= by_software(coefficients, software, lambda p: p.zero_engine) == 0
+        repeats &= by_software(coefficients, software, "zero_engine") == 0
     return repeats
 
 
@@ -238,9 +238,9 @@ def _score_bytes(
 ) -> Floats:
     """Bytes saved per attention score, without dropout; flash kernels save none."""
     if training.attention == "eager":
-        saved = by_software(coefficients, software, lambda p: p.eager_score_bytes)
+        saved = by_software(coefficients, software, "eager_score_bytes")
     elif training.attention == "fused_softmax":
-        saved = by_software(coefficients, software, lambda p: p.fused_score_bytes)
+        saved = by_software(coefficients, software, "fused_score_bytes")
     else:
         return np.zeros(len(software))
     return np.full(len(software), 4.0) if training.precision == "fp32" else saved

@@ -60,8 +60,8 @@ def _away(
 
     return Away(
         three=table.zero_stage.take(rows) == 3,
-        optimizer_on_flash=table.offload_optimizer.take(rows) == Offload.NVME,
-        weights_on_flash=table.offload_param.take(rows) == Offload.NVME,
+        optimizer_on_flash=table.offload_optimizer.take(rows) == int(Offload.NVME),
+        weights_on_flash=table.offload_param.take(rows) == int(Offload.NVME),
         ranks=table.zero_group.take(rows),
         optimizer=elements("away"),
         weights=elements("weights_away"),

@@ -6,13 +6,13 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.adapters import frozen_weight_bytes
-from cost_model.memory.engines import MEGATRON_BUCKET, Engines, defers_reduction, is_pipelined
-from cost_model.memory.precision import element_bytes, gradient_bytes
-from cost_model.memory.profile import by_software
+from cost_model.memory.engines import MEGATRON_BUCKET, Engines, defers_reduction
+from cost_model.memory.precision import element_bytes
+from cost_model.memory.profile import by_software, gradient_column
 from cost_model.memory.sub_groups import EXPERT_GROUP, SUB_GROUP
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.update import update_bytes
-from cost_model.plans import Floats, Offload, PlanTable, Software
+from cost_model.plans import Floats, Offload, PlanTable, Software, any_of
 from cost_model.specs import TrainingSpec
 
 
@@ -97,15 +97,11 @@ def buffers(
     """
     element = element_bytes(training)
     zero = table.zero_stage
-    grad = by_software(
-        coefficients, table.software, lambda p: gradient_bytes(p.gradient_bytes, training)
-    )
-    buckets = by_software(coefficients, table.software, lambda p: p.bucket_buffers) > 0
-    buckets &= (zero != 1) | (
-        by_software(coefficients, table.software, lambda p: p.flattens_gradients) == 0
-    )
+    grad = gradient_column(coefficients, training, table.software)
+    buckets = by_software(coefficients, table.software, "bucket_buffers") > 0
+    buckets &= (zero != 1) | (by_software(coefficients, table.software, "flattens_gradients") == 0)
     has = buckets & ~engine.flat & ((zero == 1) | (zero == 2))
-    number = np.where(table.overlap_comm & ~(engine.partitioned & is_pipelined(table)), 2.0, 1.0)
+    number = np.where(table.overlap_comm & ~(engine.partitioned & table.pipelined), 2.0, 1.0)
     bucket = element * table.reduce_bucket.astype(np.float64)
     backward = np.where(has, number * bucket, 0.0)
     in_fp32 = (table.sp * table.cp > 1) & (engine.partitioned | engine.gathered)
@@ -114,8 +110,8 @@ def buffers(
     sent = np.where(in_fp32, 4.0, sent)
     update = update_bytes(coefficients, training, table.software, engine, grad)
     kept = engine.partitioned & (zero == 1) & (table.grad_accum > 1)
-    spare = engine.partitioned & (table.offload_optimizer != Offload.NONE)
-    fsdp = table.software == Software.FSDP
+    spare = engine.partitioned & (table.offload_optimizer != int(Offload.NONE))
+    fsdp = any_of(table.software, Software.FSDP)
     sharded = table.zero_group > 1
     by_unit = fsdp & sharded & (zero == 3) & ~defers_reduction(table)
     trained = 1.0 if training.lora is None else 0.0  # frozen weights are kept as they are used
@@ -127,15 +123,14 @@ def buffers(
     secondary = np.where((zero == 3) & (table.hpz > 1), element / table.hpz, 0.0)
     reaching = engine.partitioned & ~spare & (grad <= element)
     frees = engine.frees & (sent == 0) & (table.pp == 1)
-    unreduced = by_software(coefficients, table.software, lambda p: p.unreduced_elements)
+    unreduced = by_software(coefficients, table.software, "unreduced_elements")
     waits = (unreduced > 0) & (zero == 2) & table.overlap_comm & (trained > 0)
     return Buffers(
         permanent=permanent,
         backward=backward,
         at_loss=_some(np.where(kept, backward, 0.0)),
         reducing=_some(
-            np.where(has & engine.partitioned & is_pipelined(table) & ~engine.frees, 2.0, 0.0)
-            * bucket
+            np.where(has & engine.partitioned & table.pipelined & ~engine.frees, 2.0, 0.0) * bucket
         ),
         spare=_some(np.where(spare, float(element), 0.0)),
         reaching=_some(np.where(reaching, float(element), 0.0)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.profile import by_software
-from cost_model.plans import Bools, Offload, PlanTable, Software
+from cost_model.plans import Bools, Offload, PlanTable, Software, any_of
 from cost_model.specs import TrainingSpec
 
 MEGATRON_BUCKET = 40_000_000
@@ -33,29 +33,22 @@ class Engines:
     communication overlaps with the only micro-batch of a step (hooks reduce at its boundary)."""
 
 
-def is_pipelined(table: PlanTable) -> Bools:
-    """Whether the plan runs in DeepSpeed's pipeline engine, which overlaps no reduction."""
-    megatron = (table.software == Software.MEGATRON_DEEPSPEED) & (table.pp > 1)
-    found: Bools = megatron | (table.software == Software.DEEPSPEED_PIPELINE)
-    return found
-
-
 def defers_reduction(table: PlanTable) -> Bools:
     """Whether FSDP shards only between steps: in a pipeline weights stay gathered and whole
     gradients are added up until the last micro-batch comes back (torch, pipelining/stage.py,
     backward_maybe_with_nosync)."""
-    found: Bools = (table.software == Software.FSDP) & (table.pp > 1)
+    found: Bools = any_of(table.software, Software.FSDP) & (table.pp > 1)
     return found
 
 
 def engines(coefficients: MemoryCoefficients, training: TrainingSpec, table: PlanTable) -> Engines:
     """The optimizer wrapper of every plan of a table."""
     zero = table.zero_stage
-    deepspeed = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
-    pipelined = is_pipelined(table)
+    deepspeed = by_software(coefficients, table.software, "zero_engine") > 0
+    pipelined = table.pipelined
     bf16 = training.precision == "bf16" and training.fp32_master
     wide = bool(training.fp32_grad_accum)
-    adds_up = (zero == 1) & wide & (table.offload_optimizer == Offload.NONE)
+    adds_up = (zero == 1) & wide & (table.offload_optimizer == int(Offload.NONE))
     flat = deepspeed & bf16 & (((zero == 0) & pipelined) | adds_up)
     partitioned = deepspeed & ~flat & ((zero == 1) | (zero == 2))
     overlaps = table.overlap_comm & ~pipelined & (table.grad_accum == 1)

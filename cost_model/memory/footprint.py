@@ -8,7 +8,7 @@ import numpy as np
 from cost_model.memory.buffers import Buffers, gathered_weights
 from cost_model.memory.states import Rates
 from cost_model.memory.sub_groups import EXPERT_GROUP, SUB_GROUP
-from cost_model.memory.sums import Plans, Sum
+from cost_model.memory.sums import Plans, Sum, total
 from cost_model.memory.work import StageWork
 from cost_model.plans import Floats
 
@@ -39,13 +39,13 @@ class Footprint:
 
     def static_total(self) -> Sum:
         """Bytes that are the same at every moment but init."""
-        return sum(self.static.values(), Sum())
+        return total(self.static.values())
 
     def allocated(self, plans: Plans) -> Iterator[Floats]:
         """Allocated bytes by moment [plans], one after the other."""
         static = self.static_total()
         for number, parts in enumerate(self.moments):
-            yield plans.bytes(sum(parts.values(), static if number else Sum()))
+            yield plans.bytes(total((static, *parts.values()) if number else parts.values()))
 
 
 def footprint(

@@ -16,7 +16,9 @@ def communicators(table: PlanTable) -> Floats:
     for degree in (table.tp, table.pp, table.dp, table.sp, table.cp, table.ep):
         if int(degree.max()) > 1:
             count += (degree > 1) & (degree < world)
-    count += (table.dp > 1) & (table.dp == world) & (table.software <= Software.MEGATRON_DEEPSPEED)
+    count += (
+        (table.dp > 1) & (table.dp == world) & (table.software <= int(Software.MEGATRON_DEEPSPEED))
+    )
     return count
 
 

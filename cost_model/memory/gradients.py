@@ -41,20 +41,20 @@ def gradients(
     which ZeRO shards [rows].
     """
     zero, many = table.zero_stage, table.grad_accum > 1
-    permanent = by_software(coefficients, table.software, lambda p: p.permanent_gradients) > 0
+    permanent = by_software(coefficients, table.software, "permanent_gradients") > 0
     part = grad / ranks
     # Megatron, FSDP, plain data parallelism
     held = np.where(zero >= 2, part, np.where(permanent | many, grad, 0.0))
     held = np.where((zero >= 2) & ~many & ~permanent, 0.0, held)
     growing = np.where(zero >= 2, part, grad) - held
-    whole = by_software(coefficients, table.software, lambda p: p.accumulates_whole) > 0
+    whole = by_software(coefficients, table.software, "accumulates_whole") > 0
     deferred = (defers_reduction(table) | (whole & many)) & (zero >= 2)
     held, growing = np.where(deferred, grad, held), np.where(deferred, 0.0, growing)
-    bucketed = by_software(coefficients, table.software, lambda p: p.unreduced_elements) > 0
+    bucketed = by_software(coefficients, table.software, "unreduced_elements") > 0
     held = held + np.where(bucketed & (zero == 2) & ~table.overlap_comm, grad, 0.0)
     at_step = np.where(zero >= 2, part, held + growing)
     kept = np.where(permanent, at_step, 0.0)
-    buckets = by_software(coefficients, table.software, lambda p: p.replica_bucket_bytes)
+    buckets = by_software(coefficients, table.software, "replica_bucket_bytes")
     buckets = np.where(ranks > 1, buckets, 0.0)
     held, at_step, kept = held + buckets, at_step + buckets, kept + buckets
     for mine, values in (
@@ -67,7 +67,7 @@ def gradients(
             np.where(mine, new, old)
             for new, old in zip(values, (held, growing, at_step, kept), strict=True)
         )
-    away = (table.offload_optimizer != Offload.NONE) & (engine.partitioned | engine.gathered)
+    away = (table.offload_optimizer != int(Offload.NONE)) & (engine.partitioned | engine.gathered)
     # what a reduced bucket holds of this rank's part leaves for the host at once
     # and what stays of ZeRO-3's has fp32 for good (stage3.py subgroup_gradient_buffer)
     left = np.where(engine.gathered, (1 - table.offload_ratio) * np.maximum(4 / grad, 1.0), 0.0)

@@ -26,6 +26,11 @@ _WIDEST = 1 << 62
 
 _FEW_ROWS = 128
 
+_NONE = np.zeros(1, np.int64)
+
+_Digit = tuple[Ints, int]
+"""Integers from 0, and below which they all are."""
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -59,10 +64,12 @@ def group_rows(
 ) -> Groups:
     """Groups the rows of a table by the named columns that are `among` those that vary, and by
     `more` columns."""
-    columns = [getattr(table, name) for name in names if name in among]
-    if not columns and not more:
+    picked = [name for name in names if name in among]
+    if not picked and not more:
         return Groups(np.zeros(min(len(table), 1), np.int64), np.zeros(len(table), np.int64))
-    return group(*columns, *more)
+    if len(table) <= _FEW_ROWS:
+        return _group_few((*(getattr(table, name) for name in picked), *more))
+    return _combined((*(_digit_of(table, name) for name in picked), *map(_digit, more)))
 
 
 def group(*columns: npt.NDArray[Any]) -> Groups:
@@ -71,23 +78,29 @@ def group(*columns: npt.NDArray[Any]) -> Groups:
     The columns are the digits of one integer: where its range would pass 64 bits, what there is so
     far is numbered anew.
     """
-    length = len(columns[0])
-    if length <= _FEW_ROWS:
+    if len(columns[0]) <= _FEW_ROWS:
         return _group_few(columns)
-    key, size = np.zeros(length, np.int64), 1
-    for column in columns:
-        digit, span = _digit(column)
+    return _combined(tuple(map(_digit, columns)))
+
+
+def _combined(digits: tuple[_Digit, ...]) -> Groups:
+    length = len(digits[0][0])
+    key, size = _NONE, 1
+    for digit, span in digits:
         if span == 1:
             continue
         if size > _WIDEST // span:
             groups = _equal(key)
             key, size = groups.of_row, groups.count
             if size > _WIDEST // span:
-                digit, span = _counted(digit)
+                more = _equal(digit)
+                key = key + more.of_row * size
+                size *= more.count
+                continue
         key = digit if size == 1 else key + digit * size
         size *= span
     if size == 1:
-        return Groups(np.zeros(min(length, 1), np.int64), key)
+        return Groups(np.zeros(min(length, 1), np.int64), np.zeros(length, np.int64))
     return _equal(key, size)
 
 
@@ -102,28 +115,30 @@ def _group_few(columns: tuple[npt.NDArray[Any], ...]) -> Groups:
     return Groups(np.array(list(first.values()), np.int64), np.array(of_row, np.int64))
 
 
-def _digit(column: npt.NDArray[Any]) -> tuple[Ints, int]:
+def _digit_of(table: PlanTable, name: str) -> _Digit:
+    """The digit of a column of a table, which several groupings of the same table need."""
+    known = table.digits.get(name)
+    if known is None:
+        known = table.digits[name] = _digit(getattr(table, name))
+    return known
+
+
+def _digit(column: npt.NDArray[Any]) -> _Digit:
     """A column as integers from 0, and below which they all are."""
-    if column.dtype == np.bool_:
-        column = column.view(np.int8)
-    elif column.dtype.kind == "f":
-        if column.min() == column.max():
-            return np.zeros(1, np.int64), 1
-        return _counted((column + 0.0).view(np.int64))  # 0 has one sign
-    if not len(column):
-        return np.zeros(1, np.int64), 1
-    low = int(column.min())
-    span = int(column.max()) - low + 1
-    if span > _WIDE:
-        return _counted(column.astype(np.int64, copy=False))
-    if span == 1:
+    if not len(column) or not column.strides[0]:
         return column, 1
-    return (column - low if low else column).astype(np.int64, copy=False), span
-
-
-def _counted(column: Ints) -> tuple[Ints, int]:
-    groups = _equal(column)
-    return groups.of_row, groups.count
+    if column.dtype == np.bool_:
+        return column.astype(np.int64), 2
+    if column.dtype.kind == "f":
+        column = (column + 0.0).view(np.int64)  # 0 has one sign
+    low = int(np.minimum.reduce(column))
+    span = int(np.maximum.reduce(column)) - low + 1
+    if 1 < span <= _WIDE:
+        return (column - low if low else column), span
+    if span > 1:
+        groups = _equal(column)
+        return groups.of_row, groups.count
+    return column, 1
 
 
 def _equal(key: Ints, size: int = 0) -> Groups:

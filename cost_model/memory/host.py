@@ -8,7 +8,7 @@ from cost_model.calibration.memory import GIB, MemoryCoefficients
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.states import optimizer_bytes
 from cost_model.memory.sub_groups import SUB_GROUP
-from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Software, any_of
 from cost_model.specs import ModelSpec, TrainingSpec
 
 OPTIMIZER_BUFFERS = 4
@@ -116,8 +116,8 @@ def host_bytes(
     whole = float(element_bytes(training) * model.params)
     # a Hugging Face model is built whole by every rank, also where AutoTP shards it afterwards;
     # FSDP beside tensor or pipeline parallelism shards what is on the meta device (torchtitan)
-    built_whole = (table.software == Software.DEEPSPEED) | (table.software == Software.FSDP)
-    built_whole &= (table.software != Software.FSDP) | (table.pp * table.tp == 1)
+    built_whole = any_of(table.software, Software.DEEPSPEED, Software.FSDP)
+    built_whole &= (table.software != int(Software.FSDP)) | (table.pp * table.tp == 1)
     own: Floats = whole / ((table.pp * table.tp - 1) * ~built_whole + 1)
     base = GIB * (host.process_gib * ranks_per_node + host.reserve_gib)
     steady = ranks_per_node * (offloaded + checkpoints)

@@ -45,22 +45,22 @@ def logit_bytes(
     and leaves their gradient.
     """
     software = table.software
-    kept = by_software(coefficients, software, lambda p: p.logit_kept_bytes)
-    peak = by_software(coefficients, software, lambda p: p.logit_peak_bytes)
+    kept = by_software(coefficients, software, "logit_kept_bytes")
+    peak = by_software(coefficients, software, "logit_peak_bytes")
     if training.precision == "fp32":
         kept = np.maximum(kept, 4.0)
-    parallel = by_software(coefficients, software, lambda p: p.vocabulary_parallel_loss) > 0
+    parallel = by_software(coefficients, software, "vocabulary_parallel_loss") > 0
     if training.fused_loss:
         element = element_bytes(training)
         kept, peak = np.full_like(kept, element), np.full_like(peak, 2 * element)
-    gather = by_software(coefficients, software, lambda p: p.logit_gather_bytes)
+    gather = by_software(coefficients, software, "logit_gather_bytes")
     peak = peak + gather * (1 - 1 / on.tp)
     wider = on.element / element_bytes(training)
     in_16_bits = peak < FP32_LOSS
     kept, peak = (np.where(in_16_bits, value * wider, value) for value in (kept, peak))
     logits = on.tokens * model.vocab / np.where(parallel, on.tp, 1.0)
     chunked = table.chunked_loss
-    cached = by_software(coefficients, software, lambda p: p.logit_cached_bytes)
+    cached = by_software(coefficients, software, "logit_cached_bytes")
     return LogitBytes(
         kept=logits * np.where(chunked, 0.0, kept),
         peak=logits * np.where(chunked, peak / CHUNKS, peak),

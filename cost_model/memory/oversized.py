@@ -9,7 +9,6 @@ of 5e8.
 import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
-from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages
 from cost_model.memory.profile import by_software
 from cost_model.plans import Bools, Floats, Offload, PlanTable
@@ -30,10 +29,10 @@ def stays(
         return may
     may &= table.overlap_comm & (table.grad_accum == 1) & (table.reduce_bucket < _largest(model))
     if training.fp32_grad_accum:
-        may &= table.offload_optimizer != Offload.NONE
+        may &= table.offload_optimizer != int(Offload.NONE)
     if may.any():
-        profile = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
-        may &= profile & ~is_pipelined(table)
+        profile = by_software(coefficients, table.software, "zero_engine") > 0
+        may &= profile & ~table.pipelined
     return may
 
 

@@ -96,7 +96,7 @@ def stacked_expert_gradients(
             slice_ = first / layer.moe.experts  # of the expert whose turn it is
             share = (2 * first + second + slice_) / (first + second)
             most = max(most, layer.expert_params * share)
-    stacked = by_software(coefficients, table.software, lambda p: p.zero_engine) > 0
+    stacked = by_software(coefficients, table.software, "zero_engine") > 0
     stacked &= stacks_experts(table)
     return np.where(stacked, most / table.tp, 0.0)
 

@@ -6,14 +6,14 @@ import numpy as np
 
 from cost_model.calibration.memory import GIB, MemoryCoefficients
 from cost_model.memory.buffers import Buffers, buffers
-from cost_model.memory.engines import Engines, engines, is_pipelined
+from cost_model.memory.engines import Engines, engines
 from cost_model.memory.groups import group_rows
 from cost_model.memory.profile import by_software
 from cost_model.memory.states import Rates, state_rates
 from cost_model.memory.sub_groups import reached_share
 from cost_model.memory.sums import Plans
 from cost_model.memory.work import StageWork
-from cost_model.plans import Bools, Floats, Ints, Offload, PlanTable, Software
+from cost_model.plans import Bools, Floats, Ints, Offload, PlanTable, Software, any_of
 from cost_model.specs import ModelSpec, TrainingSpec
 
 SHARDING = (
@@ -55,7 +55,7 @@ def sharding(
     if not table.varying.isdisjoint(("dp", "sp", "cp")):
         more += [table.zero_group, table.sp * table.cp > 1]
     if not table.varying.isdisjoint(("software", "pp")):
-        more += [is_pipelined(table), table.pp > 1]
+        more += [table.pipelined, table.pp > 1]
     groups = group_rows(table, SHARDING, table.varying, *more)
     few = table.take(groups.first)
     engine = engines(coefficients, training, few)
@@ -69,8 +69,8 @@ def sharding(
         dense=state_rates(coefficients, training, few, engine, over),
         expert=expert,
         buffers=buffers(coefficients, training, few, engine),
-        growth=by_software(coefficients, few.software, lambda p: p.cache_growth),
-        floor=GIB * by_software(coefficients, few.software, lambda p: p.cache_floor_gib),
+        growth=by_software(coefficients, few.software, "cache_growth"),
+        floor=GIB * by_software(coefficients, few.software, "cache_floor_gib"),
         of_plan=groups.of_row,
     )
 
@@ -107,7 +107,7 @@ def placed(table: PlanTable, states: Sharding, work: StageWork, of_work: Ints) -
     """
     plans = Plans(work.quantities(), of_work, states.of_plan)
     if work.replicated.any():
-        over_all = (table.software == Software.DEEPSPEED) & (table.zero_stage == 3)
+        over_all = any_of(table.software, Software.DEEPSPEED) & (table.zero_stage == 3)
         if over_all.any():
             less = over_all * plans.quantity("replicated")
             plans.replace("dense", plans.quantity("dense") - less)

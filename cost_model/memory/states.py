@@ -12,8 +12,8 @@ import numpy as np
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.engines import Engines
 from cost_model.memory.gradients import gradients
-from cost_model.memory.precision import element_bytes, gradient_bytes
-from cost_model.memory.profile import by_software
+from cost_model.memory.precision import element_bytes
+from cost_model.memory.profile import by_software, gradient_column
 from cost_model.memory.sub_groups import RATIO_GROUPS
 from cost_model.memory.update import update_bytes
 from cost_model.plans import Floats, Offload, PlanTable
@@ -88,15 +88,15 @@ def state_rates(
     element = float(element_bytes(training))
     mixed = element == 2 and training.fp32_master
     # FSDP keeps fp32 parameters, sharded from SHARD_GRAD_OP (ZeRO 2) on, and casts them on use
-    casts = by_software(coefficients, software, lambda p: p.holds_16bit_weights) == 0
-    grad = by_software(coefficients, software, lambda p: gradient_bytes(p.gradient_bytes, training))
+    casts = by_software(coefficients, software, "holds_16bit_weights") == 0
+    grad = gradient_column(coefficients, training, software)
     optimizer_share = np.where((zero >= 1) | engine.flat, 1 / ranks, 1.0)
     weight_share = np.where(zero >= np.where(casts, 2, 3), 1 / ranks, 1.0)
 
     weights = element * weight_share
     master = np.zeros(len(table))
     if mixed:
-        copy = by_software(coefficients, software, lambda p: p.master_bytes)
+        copy = by_software(coefficients, software, "master_bytes")
         master = np.where(training.precision == "bf16", copy, 4.0)
         master = master * np.where(casts, weight_share, optimizer_share)
         if training.lora is None:
@@ -110,10 +110,10 @@ def state_rates(
         optimizer = np.where(flat, 4.0 * optimizer_share, optimizer)
     held = gradients(coefficients, training, table, engine, casts, grad, ranks)
 
-    off_optimizer = np.where(table.offload_optimizer != Offload.NONE, 1.0, 0.0)
+    off_optimizer = np.where(table.offload_optimizer != int(Offload.NONE), 1.0, 0.0)
     off_optimizer = np.where(zero >= 3, off_optimizer * table.offload_ratio, off_optimizer)
     off_optimizer = np.where(zero >= 1, off_optimizer, 0.0)
-    off_param = (table.offload_param != Offload.NONE) & (zero >= 3)
+    off_param = (table.offload_param != int(Offload.NONE)) & (zero >= 3)
     on_gpu = 1 - off_optimizer
     # FSDP shards a 4-bit base; for DeepSpeed's ZeRO-3 it is no parameter, and stays whole
     quantized = training.lora is not None and training.lora.quantized_base
@@ -122,9 +122,9 @@ def state_rates(
     # a sub-group at a time, by torch's AdamW and its two temporaries (stage3.py backup_optimizer)
     few = engine.gathered & (off_optimizer > 0) & (on_gpu > 0)
     step = np.where(few, 8.0 * optimizer_share / RATIO_GROUPS, step * on_gpu)
-    flattens = by_software(coefficients, software, lambda p: p.flattens_gradients) > 0
+    flattens = by_software(coefficients, software, "flattens_gradients") > 0
     step = step + np.where(flattens & engine.partitioned & (zero == 1), element, 0.0)
-    copies = by_software(coefficients, software, lambda p: p.flat_copy_at_init) > 0
+    copies = by_software(coefficients, software, "flat_copy_at_init") > 0
     return Rates(
         weights=np.where(off_param, 0.0, weights),
         master=master * on_gpu,

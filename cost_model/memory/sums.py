@@ -6,7 +6,7 @@ products of both (bytes per parameter times parameters). Terms are added up on t
 only the result is spread over the plans.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,16 +17,10 @@ _FEW = 2048
 """Plans up to which spreading values costs no more than looking whether they differ."""
 
 
-def _plus(a: Floats | None, b: Floats | None) -> Floats | None:
-    if a is None or b is None:
-        return b if a is None else a
-    total: Floats = a + b
-    return total
-
-
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Sum:
-    """Bytes; what is None or not there is 0."""
+    """Bytes; what is None or not there is 0. Never changed once made: not frozen, since many are
+    made for every table."""
 
     rates: Mapping[str, Floats] = field(default_factory=dict)
     """Bytes per unit of a quantity of the work, by its name [shardings]."""
@@ -38,15 +32,25 @@ class Sum:
     """[plans], for what is no sum of the others."""
 
     def __add__(self, other: "Sum") -> "Sum":
-        rates = dict(self.rates)
-        for name, rate in other.rates.items():
+        return total((self, other))
+
+
+def total(sums: Iterable[Sum]) -> Sum:
+    """All of them together, added up in their order."""
+    rates: dict[str, Floats] = {}
+    work: Floats | None = None
+    sharding: Floats | None = None
+    plans: Floats | None = None
+    for one in sums:
+        for name, rate in one.rates.items():
             rates[name] = rates[name] + rate if name in rates else rate
-        return Sum(
-            rates,
-            _plus(self.work, other.work),
-            _plus(self.sharding, other.sharding),
-            _plus(self.plans, other.plans),
-        )
+        if one.work is not None:
+            work = one.work if work is None else work + one.work
+        if one.sharding is not None:
+            sharding = one.sharding if sharding is None else sharding + one.sharding
+        if one.plans is not None:
+            plans = one.plans if plans is None else plans + one.plans
+    return Sum(rates, work, sharding, plans)
 
 
 class Plans:
@@ -75,12 +79,12 @@ class Plans:
     def bytes(self, of: Sum) -> Floats:
         """The value of a sum [plans]."""
         total: Floats | None = None
-        if of.work is not None and of.work.any():
+        if of.work is not None and np.logical_or.reduce(of.work):
             total = _spread(of.work, self.of_work)
-        if of.sharding is not None and of.sharding.any():
+        if of.sharding is not None and np.logical_or.reduce(of.sharding):
             total = _added(total, _spread(of.sharding, self.of_sharding))
         for name, rate in of.rates.items():
-            if rate.any():
+            if np.logical_or.reduce(rate):
                 total = _added(total, self._product(rate, self.quantity(name)))
         if of.plans is not None:
             total = of.plans.copy() if total is None else _added(total, of.plans)
@@ -113,6 +117,8 @@ def _spread(values: Floats, of_row: Ints) -> Floats:
     """Values of distinct rows as plans; of many plans one value that all share stays alone."""
     if len(values) == 1:
         return values
-    if len(of_row) > _FEW and (values == values[0]).all():
-        return values[:1]
+    if len(of_row) > _FEW:
+        first = values[0]
+        if first == values[-1] and np.logical_and.reduce(values == first):
+            return values[:1]
     return values.take(of_row)

@@ -35,18 +35,18 @@ def update_bytes(
     16-bit optimizer of ZeRO 0 casts each gradient (4) and flattens those (4). An fp32 gradient
     needs no copy. Measured with the engine on fake tensors.
     """
-    temporary = by_software(coefficients, software, lambda p: p.optimizer_temporary_bytes)
+    temporary = by_software(coefficients, software, "optimizer_temporary_bytes")
     if training.optimizer in TEMPORARIES:
         temporary = np.maximum(temporary, TEMPORARIES[training.optimizer])
     if training.optimizer in FUSED:
-        fused = by_software(coefficients, software, lambda p: p.fused_optimizer) > 0
+        fused = by_software(coefficients, software, "fused_optimizer") > 0
         temporary = np.where(fused, 0.0, temporary)
     if training.precision == "fp32":
         return np.where(engine.partitioned, np.maximum(temporary, 4.0), temporary)
     if not training.fp32_master:
         halves = temporary / 2  # as wide as the states
         return np.where(engine.partitioned | engine.gathered, np.maximum(halves, 2.0), halves)
-    copy = by_software(coefficients, software, lambda p: p.gradient_copy_bytes)
+    copy = by_software(coefficients, software, "gradient_copy_bytes")
     if training.optimizer in UNFUSED:
         copy = np.where(engine.whole, 4.0, copy)
     copied = np.where(grad < 4, copy, 0.0)

@@ -11,7 +11,6 @@ from cost_model.memory.adapters import (
     frozen_weight_bytes,
     widest_matrix_bytes,
 )
-from cost_model.memory.engines import is_pipelined
 from cost_model.memory.layout import Stages, layers_in_flight
 from cost_model.memory.logits import LogitBytes, logit_bytes
 from cost_model.memory.oversized import oversized_elements, stays
@@ -145,8 +144,8 @@ def plan_work(
     on = shards(coefficients, model, training, table)
     element = element_bytes(training)
     software = table.software
-    sharded = by_software(coefficients, software, lambda p: p.tp_shards_vocabulary) > 0
-    caches = by_software(coefficients, software, lambda p: p.caches_weight_gradients)
+    sharded = by_software(coefficients, software, "tp_shards_vocabulary") > 0
+    caches = by_software(coefficients, software, "caches_weight_gradients")
     dense = tuple(dense_per_layer(layer, on.tp) for layer in model.kinds)
     layer_input = layer_input_bytes(model, training, on)
     checkpoint = layer_input / np.where(table.partition_activations, on.tp, 1.0)
@@ -159,7 +158,7 @@ def plan_work(
     if training.lora is not None and training.lora.quantized_base:
         layer_gradient = layer_gradient + widest_matrix_bytes(model, on.tp)
     # added up in the pipeline, each is gone when it is added
-    added = is_pipelined(table)
+    added = table.pipelined
     if added.any():
         one = widest_matrix_bytes(model, on.tp) * (element / 2)
         layer_gradient = np.where(added, np.minimum(layer_gradient, one), layer_gradient)
@@ -177,9 +176,7 @@ def plan_work(
         checkpoint=np.where(table.cpu_checkpointing, 0.0, checkpoint),
         host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
         head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + head_input),
-        stage_output=np.where(
-            is_pipelined(table), on.tokens * on.element * model.hidden / on.tp, 0.0
-        ),
+        stage_output=np.where(table.pipelined, on.tokens * on.element * model.hidden / on.tp, 0.0),
         matrix=largest_matrix(model, training, on.tp, sharded, stacks_experts(table)),
         logits=logits,
         expert_gradient=experts,
@@ -187,15 +184,15 @@ def plan_work(
         vocabulary_ranks=np.where(sharded, on.tp, 1.0),
         gathers=np.where(
             table.sequence_parallel & (table.tp > 1),
-            by_software(coefficients, software, lambda p: p.gathered_blocks)
+            by_software(coefficients, software, "gathered_blocks")
             * (on.tokens * on.element * model.hidden),
             0.0,
         ),
         layer_gradient=layer_gradient,
         cached_gradient=layer_gradient * caches,
         head_gradient=element * head_matrix * caches,
-        workspace=by_software(coefficients, software, lambda p: p.workspace_mib) * 2**20,
-        quantized_head=by_software(coefficients, software, lambda p: p.quantizes_head) > 0,
+        workspace=by_software(coefficients, software, "workspace_mib") * 2**20,
+        quantized_head=by_software(coefficients, software, "quantizes_head") > 0,
     )
 
 
@@ -278,8 +275,8 @@ def _recomputed(table: PlanTable, stages: Stages) -> tuple[Floats, Floats]:
     held = np.maximum(sum(stages.layers, np.zeros(1)), 1.0)
     wanted = np.where(table.recompute_layers < 0, held, table.recompute_layers)
     share = np.minimum(wanted, held) / held
-    whole = np.where(table.recompute == Recompute.FULL, share, 0.0)
-    return whole, np.where(table.recompute == Recompute.MLP, share, 0.0)
+    whole = np.where(table.recompute == int(Recompute.FULL), share, 0.0)
+    return whole, np.where(table.recompute == int(Recompute.MLP), share, 0.0)
 
 
 def _activations(

@@ -129,7 +129,8 @@ class ModelSpec(Frozen):
     @property
     def params(self) -> int:
         """Parameters of the model, tied weights once: equal to the transformers class's count."""
-        per_layer = sum(self.kinds[kind].params for kind in self.layer_pattern)
+        counts = zip(self.kinds, self.layer_counts, strict=True)
+        per_layer = sum(count * kind.params for kind, count in counts)
         return self.embedding_params + per_layer + self.head_params
 
     @property

@@ -46,9 +46,9 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
     thumb = RuleOfThumb(resolved)
     ranked = rank(resolved, progress, thumb.observe)
     # The rule's plan goes last: one prediction serves all.
-    every = _candidates(resolved.world, join([ranked.table, thumb.best()]))
     count = len(ranked.table)
-    candidates = explained([replace(c, rank=i + 1) for i, c in enumerate(every[:count])])
+    every = _candidates(resolved.world, join([ranked.table, thumb.best()]), count)
+    candidates = explained(every[:count])
     certificate = Certificate(
         enumerated=ranked.enumerated,
         legal=ranked.legal,
@@ -90,11 +90,11 @@ def _notes(resolved: Resolved, candidates: tuple[Candidate, ...]) -> tuple[str, 
     return (*notes, ROUTER) if free else (*notes, ROUTER, DROPPED)
 
 
-def _candidates(world: World, table: PlanTable) -> tuple[Candidate, ...]:
-    """Full predictions of few plans, not ranked."""
+def _candidates(world: World, table: PlanTable, ranked: int = 0) -> tuple[Candidate, ...]:
+    """Full predictions of few plans, the first of them ranked."""
     if not len(table):
         return ()
-    return tuple(as_candidates(world, table, evaluate(world, table)))
+    return tuple(as_candidates(world, table, evaluate(world, table), ranked))
 
 
 def _nothing_fits(resolved: Resolved) -> NothingFits:

@@ -1,13 +1,13 @@
 """All legal plans of a request as columns: axes are crossed one by one, rules mask in between."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cost_model.plans import Bools, Ints, Plan, PlanTable
+from cost_model.plans import COLUMNS, Bools, Ints, PlanTable, repeated
 from planner.request.search import SearchOptions
 from planner.rows import join
 from planner.rules import RULES, Rule, World, legal
@@ -29,17 +29,8 @@ from planner.space.splits import split_columns
 Column = npt.NDArray[Any]
 Bound = Callable[[PlanTable], Bools]
 """True where no plan that refines this row can be ruled out [plans]."""
-
-_DTYPES: dict[Any, Any] = {bool: np.bool_, float: np.float64}
-
-
-def _dtype(name: str) -> Any:
-    return _DTYPES.get(Plan.model_fields[name].annotation, np.int64)
-
-
-_NEUTRAL = {
-    name: np.asarray([info.default], _dtype(name)) for name, info in Plan.model_fields.items()
-}
+_NEUTRAL = {name: repeated(default, 2**40) for name, default in COLUMNS.items()}
+"""Columns not reached yet, of more rows than a table will have; they take no memory."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +54,10 @@ class _Growing:
         self._table: PlanTable | None = None
         self.columns: dict[str, Column] = {
             "software": np.array([int(spec.software)]),
-            **{name: np.array([value], _dtype(name)) for name, value in spec.fixed.items()},
+            **{name: np.array([value], COLUMNS[name].dtype) for name, value in spec.fixed.items()},
         }
         open_ = (set(spec.values) | set(DERIVED)) - set(spec.fixed)
-        self.known = {f.name for f in fields(PlanTable)} - open_
+        self.known = COLUMNS.keys() - open_
         # each rule waits for the columns that it reads, by name
         self.waiting = {one.name: set(one.reads) - self.known for one in rules}
         self.readers: dict[str, list[Rule]] = {name: [] for name in open_ - {SPLIT}}
@@ -78,12 +69,8 @@ class _Growing:
     def table(self) -> PlanTable:
         """The rows so far; columns not reached yet hold their neutral values, unmaterialised."""
         if self._table is None:
-            shape = (self.length,)
-            full: dict[str, Any] = {
-                name: np.ndarray(shape, value.dtype, value, strides=(0,))
-                for name, value in _NEUTRAL.items()
-            }
-            self._table = PlanTable(**(full | self.columns))
+            neutral = {name: column[: self.length] for name, column in _NEUTRAL.items()}
+            self._table = PlanTable(**(neutral | self.columns))
         return self._table
 
     def keep(self, mask: Bools) -> None:
@@ -107,8 +94,8 @@ class _Growing:
             self._place()
             return
         count = len(values)
-        typed = values.astype(_dtype(name))
-        if count != 1 or typed[0] != _NEUTRAL[name][0]:  # a neutral column need not be there
+        typed = values.astype(COLUMNS[name].dtype)
+        if count != 1 or typed[0] != COLUMNS[name][0]:  # a neutral column need not be there
             columns = dict(self.columns)
             if count != 1:
                 columns = {n: np.repeat(column, count) for n, column in columns.items()}
