@@ -5,14 +5,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from cost_model.memory.logits import CHUNKS
 from trials.model.build import Build
 from trials.model.norms import norm
 from trials.model.unsupported import UnsupportedModel
 from trials.parallel.tensor import copy_to, gather_sequence, mark_sharded
 from trials.parallel.vocab import padded_vocab, vocab_parallel_cross_entropy
-
-CHUNK_TOKENS = 1024
-"""Tokens whose logits exist at once where the loss is computed in chunks."""
 
 
 class Head(nn.Module):
@@ -79,7 +77,7 @@ class Head(nn.Module):
 
     def _in_chunks(self, x: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         total = x.new_zeros((), dtype=torch.float32)
-        for part, truth in zip(x.split(CHUNK_TOKENS), labels.split(CHUNK_TOKENS), strict=True):
+        for part, truth in zip(x.chunk(CHUNKS), labels.chunk(CHUNKS), strict=True):
             total = total + checkpoint(self._chunk_sum, part, truth, weight, use_reentrant=False)
         return total / labels.numel()
 
