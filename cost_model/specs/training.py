@@ -21,6 +21,7 @@ Stack = Literal[
     "paddle",
     "litgpt",
     "llama",
+    "torchtrain",
     "torchtitan",
     "nemo",
     "dt_fm",

@@ -57,7 +57,8 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
     (r"paddle", "paddle"),
     (r"lit-?gpt", "litgpt"),
     (r"^meta 4d", "llama"),
-    (r"torchtitan|torchtrain", "torchtitan"),
+    (r"torchtrain", "torchtrain"),
+    (r"torchtitan", "torchtitan"),
     (r"^nemo", "nemo"),
     (r"decentralized_fm", "dt_fm"),
 )
