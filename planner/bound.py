@@ -6,13 +6,15 @@ from dataclasses import replace
 import numpy as np
 
 from cost_model.plans import Bools, Ints, PlanTable, Recompute, Software
+from planner.objectives import acceptable
 from planner.request.request import Resolved
 from planner.rows import join
 from planner.rules import World
-from planner.scoring import BLOCK, accepted
+from planner.scoring import BLOCK, held
 from planner.space import Bound
 from planner.space.fine import RATIOS, FineKnobs
 from planner.space.solve import layers_per_stage
+from planner.tuning import one_bucket_less
 
 
 def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable, Bools]]:
@@ -71,12 +73,24 @@ def frugal_bound(resolved: Resolved) -> Bound:
 
     def possible(table: PlanTable) -> Bools:
         fits = np.zeros(len(table), np.bool_)
+        near: list[tuple[PlanTable, Ints]] = []
+
+        def ask(every: PlanTable, owner: Ints) -> None:
+            for start in range(0, len(every), BLOCK):
+                rows = np.arange(start, min(start + BLOCK, len(every)))
+                rows = rows[~fits[owner[rows]]]
+                asked = every.take(rows)
+                scores = held(resolved.world, asked)
+                fits[owner[rows[acceptable(resolved.world, resolved.search, scores)]]] = True
+                close = np.flatnonzero(one_bucket_less(resolved, asked, scores))
+                near.append((asked.take(close), owner[rows[close]]))
+
         parts, owners = zip(*variants(table), strict=True)
-        every, owner = join(parts), np.concatenate(owners)
-        for start in range(0, len(every), BLOCK):
-            rows = np.arange(start, min(start + BLOCK, len(every)))
-            rows = rows[~fits[owner[rows]]]
-            fits[owner[rows[accepted(resolved, every.take(rows))]]] = True
+        ask(join(parts), np.concatenate(owners))
+        for close, whose in tuple(near):
+            left = np.flatnonzero(~fits[whose])
+            waiting, of_row = fine.waiting(close.take(left))
+            ask(waiting, whose[left[of_row]])
         return fits
 
     return possible

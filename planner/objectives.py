@@ -99,6 +99,8 @@ TIE_BREAKERS = (
     "placement",
     "offload_ratio",
     "reduce_bucket",
+    "overlap_comm",
+    "prefetch_bucket",
     "max_live_params",
 )
 """Of two plans equal in the objective, the one without offload or recompute ranks first, then the

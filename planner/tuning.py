@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from cost_model.calibration.memory import default_memory_coefficients
+from cost_model.memory.oversized import stays
 from cost_model.plans import Bools, Floats, Ints, PlanTable
 from planner.candidate import GIB
 from planner.objectives import Scores, acceptable, keys, meets_deadline
@@ -52,11 +53,46 @@ def fitting(resolved: Resolved, table: PlanTable) -> Fitting:
         narrow, owner = fine.narrower(table.take(behind))
         owner, more = behind[owner], held(world, narrow)
     waiting = np.flatnonzero(~roomy[owner])
-    rescued, more = _rescued(resolved, narrow.take(waiting), take(more, waiting), owner[waiting])
+    narrow, more, owner = narrow.take(waiting), take(more, waiting), owner[waiting]
+    narrow, more, owner = _and_without_overlap(resolved, narrow, more, owner)
+    rescued, more = _rescued(resolved, narrow, more, owner)
     rows = np.flatnonzero(roomy)
     kept, known = join([table.take(rows), rescued]), join([take(scores, rows), more])
     known, least = timed(world, kept, known)
     return Fitting(kept, known, least, np.arange(len(kept)) < len(rows))
+
+
+def _and_without_overlap(
+    resolved: Resolved, table: PlanTable, scores: Scores, owner: Ints
+) -> tuple[PlanTable, Scores, Ints]:
+    """Plans at narrower rungs, and behind them those of them that may fit without overlap alone.
+
+    owner: whose each is; the order stays that of the owners.
+    """
+    fine = FineKnobs(resolved.search, resolved.training.optimizer)
+    rows = np.flatnonzero(one_bucket_less(resolved, table, scores) & fine.may_wait(table))
+    if not len(rows):
+        return table, scores, owner
+    rows = rows[np.unique(owner[rows], return_index=True)[1]]
+    more, whose = fine.waiting(table.take(rows))
+    every = join([table, more])
+    known = join([scores, held(resolved.world, more)])
+    owner = np.concatenate([owner, owner[rows[whose]]])
+    order = np.argsort(owner, kind="stable")
+    return every.take(order), take(known, order), owner[order]
+
+
+def one_bucket_less(resolved: Resolved, table: PlanTable, scores: Scores) -> Bools:
+    """Whether each plan that does not fit may do so without overlap [plans].
+
+    With overlap there is one bucket more, of at most four bytes an element; and gradients larger
+    than a bucket may stay (cost_model.memory.oversized).
+    """
+    fits = acceptable(resolved.world, resolved.search, scores)
+    near = scores.total_bytes - 4.0 * table.reduce_bucket <= _most_bytes(resolved)
+    known = resolved.memory_coefficients or default_memory_coefficients()
+    may: Bools = ~fits & (near | stays(known, resolved.model, resolved.training, table))
+    return may
 
 
 def _rescued(
@@ -87,60 +123,94 @@ def _rescued(
 def tuned(resolved: Resolved, found: Fitting) -> tuple[PlanTable, Scores]:
     """Each plan with the best setting of its fine knobs, and its scores.
 
-    At ZeRO 1 and 2 a bucket changes time and memory: every rung is tried. At ZeRO 3 buckets change
-    memory alone: the share offloaded is settled at the tightest rung, and then the roomiest rung
-    that fits is taken.
+    At ZeRO 1 and 2 every rung is tried, without overlap where that may help. At ZeRO 3
+    the share offloaded is settled at the tightest rung, then the rung, then the prefetch.
     """
     fine = FineKnobs(resolved.search, resolved.training.optimizer)
     table = found.table
     three = table.zero_stage == 3
     partly = np.flatnonzero(fine.has_ratio(table))
-    rungs = np.flatnonzero(fine.has_rungs(table) & ~three)
+    rungs = fine.has_rungs(table) & ~three
+    # where traffic hides, copies to the host do not: without overlap they may
+    away = (table.offload_optimizer > 0) | table.cpu_checkpointing
+    tight = rungs & (~found.roomy | away) & fine.may_wait(table)
+    kinds = (
+        (partly, len(RATIOS)),
+        (np.flatnonzero(rungs & ~tight), RUNGS),
+        (np.flatnonzero(tight), 2 * RUNGS),
+    )
     settled, scores = table, found.scores
-    if len(partly) + len(rungs):
+    if len(partly) + rungs.sum():
         shares, number = _variants(table.take(partly), len(RATIOS))
-        shares = fine.at_rung(fine.with_ratio(shares, np.array(RATIOS).take(number)), TIGHT)
-        buckets, number = _variants(table.take(rungs), RUNGS)
-        every = join([shares, fine.at_rung(buckets, number)])
+        parts = [fine.at_rung(fine.with_ratio(shares, np.array(RATIOS).take(number)), TIGHT)]
+        for of_kind, count in kinds[1:]:
+            buckets, number = _variants(table.take(of_kind), count)
+            parts.append(fine.at_rung(buckets, number))
+        every = join(parts)
         every_scores, seconds = _seconds(resolved, every)
+        ends = np.cumsum([len(part) for part in parts])
         best = np.concatenate(
             [
-                _fastest(len(partly), seconds[: len(shares)]),
-                len(shares) + _fastest(len(rungs), seconds[len(shares) :]),
+                end - len(part) + _fastest(len(of_kind), seconds[end - len(part) : end])
+                for (of_kind, _), part, end in zip(kinds, parts, ends, strict=True)
             ]
         )
-        rows = np.concatenate([partly, rungs])
+        rows = np.concatenate([of_kind for of_kind, _ in kinds])
         settled = _put(table, rows, every.take(best))
         scores = _put(scores, rows, take(every_scores, best))
-    narrow = three & fine.has_rungs(table)
-    narrow &= ~found.roomy | (settled.offload_ratio != table.offload_ratio)
     # settled at the tightest rung, and known to fit at the first
-    first = np.flatnonzero(three & found.roomy & ~narrow & fine.has_ratio(table))
-    settled = _put(settled, first, table.take(first))
+    first = np.flatnonzero(three & found.roomy & (settled.offload_ratio == table.offload_ratio))
     scores = _put(scores, first, take(found.scores, first))
-    rows = np.flatnonzero(narrow)
-    wide, known = _widened(resolved, settled.take(rows), take(scores, rows))
-    return _put(settled, rows, wide), _put(scores, rows, known)
+    roomy = np.zeros(len(table), np.bool_)
+    roomy[first] = True
+    return _widened(resolved, settled, scores, roomy)
 
 
-def _widened(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:
-    """Plans of known step time; those of ZeRO 3, which fit at the tightest rung, at the roomiest
-    one that fits; and their scores."""
-    if not len(table):
-        return table, scores
+def _widened(
+    resolved: Resolved, table: PlanTable, scores: Scores, roomy: Bools | None = None
+) -> tuple[PlanTable, Scores]:
+    """Plans of ZeRO 3 at the best rung that fits, then with the best prefetch; and their scores.
+
+    Plans of other stages stay as they are. The rungs behind the first differ in memory alone.
+    roomy: which plans are known to fit at the first; None asks for all.
+    """
     world, fine = resolved.world, FineKnobs(resolved.search, resolved.training.optimizer)
-    counts = np.where((table.zero_stage == 3) & fine.has_rungs(table), RUNGS, 1)
-    owner = np.repeat(np.arange(len(table)), counts)
-    number = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-    every = table.take(owner)
-    at = np.where(counts[owner] > 1, number, 0)
-    moved = fine.at_rung(every, at)
-    every = _put(every, np.flatnonzero(counts[owner] > 1), moved.take(counts[owner] > 1))
-    sizes = held(world, every)
-    fits = acceptable(world, resolved.search, sizes)
-    best = _fastest_of(owner, number, np.where(fits | (number == counts[owner] - 1), 0.0, np.inf))
-    known = replace(take(sizes, best), seconds=scores.seconds)
-    return every.take(best), known
+    rows = np.flatnonzero(fine.has_prefetch(table))
+    if not len(rows):
+        return table, scores
+    few = table.take(rows)
+    fits = np.ones((len(rows), RUNGS), np.bool_)
+    asked = np.arange(len(rows)) if roomy is None else np.flatnonzero(~roomy[rows])
+    if len(asked):
+        every, number = _variants(few.take(asked), RUNGS)
+        sizes = held(world, fine.at_rung(every, number))
+        fits[asked] = acceptable(world, resolved.search, sizes).reshape(-1, RUNGS)
+        fits[asked, TIGHT] = True
+    # both reduce buckets, and every prefetch of each: the rungs differ in no more that costs time
+    ahead = len(fine.prefetches)
+    every, number = _variants(few, 2 * ahead)
+    every = fine.at_rung(every, np.where(number < ahead, 0, TIGHT))
+    every = fine.with_prefetch(every, number % ahead)
+    timings, _ = timed(world, every, sure(len(every)))
+    seconds = timings.seconds.reshape(len(rows), 2, ahead)
+    of_rung = np.repeat(seconds[:, 1:, 0], RUNGS, axis=1)
+    of_rung[:, 0] = seconds[:, 0, 0]
+    each = np.arange(len(rows))
+    rung = _fastest(len(rows), np.where(fits, of_rung, np.inf).ravel()) - each * RUNGS
+    wide = fine.at_rung(few, rung)
+    mine = seconds[each, (rung > 0).astype(np.int64)]
+    alive = np.array(fine.prefetches) <= wide.max_live_params[:, None]
+    alive[:, 0] = True
+    number = _fastest(len(rows), np.where(alive, mine, np.inf).ravel()) - each * ahead
+    wide = fine.with_prefetch(wide, number)
+    known = take(scores, rows)
+    unknown = np.setdiff1d(np.flatnonzero(rung > 0), asked) if roomy is not None else each[:0]
+    if len(asked):
+        known = _put(known, asked, take(sizes, np.arange(len(asked)) * RUNGS + rung[asked]))
+    if len(unknown):
+        known = _put(known, unknown, held(world, wide.take(unknown)))
+    known = replace(known, seconds=mine[each, number])
+    return _put(table, rows, wide), _put(scores, rows, known)
 
 
 def recomputed(
@@ -273,18 +343,20 @@ def _fastest_of(owner: Ints, number: Ints, seconds: Floats) -> Ints:
 def _settings(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Ints, Ints]:
     """Settings of the fine knobs among which the number of recomputed layers is solved.
 
-    Every rung for ZeRO 1 and 2, where buckets change the time too; the tightest one for ZeRO 3,
+    Every rung for ZeRO 1 and 2, and the tightest one without overlap; the tightest one for ZeRO 3,
     with every ratio where the optimizer is offloaded. Returns the variants, whose they are, and
     their number.
     """
     fine = FineKnobs(resolved.search, resolved.training.optimizer)
     rungs, partly = fine.has_rungs(table), fine.has_ratio(table)
     three = table.zero_stage == 3
-    counts = np.where(partly, len(RATIOS), np.where(rungs & ~three, RUNGS, 1))
+    waits = fine.may_wait(table)
+    counts = np.where(partly, len(RATIOS), np.where(rungs & ~three, RUNGS + waits, 1))
     owner = np.repeat(np.arange(len(table)), counts)
     starts = np.cumsum(counts) - counts
     number = np.arange(len(owner)) - starts[owner]
     every = table.take(owner)
     ratio = np.array(RATIOS).take(np.where(partly[owner], number, 0))
     every = fine.with_ratio(every, ratio)
-    return fine.at_rung(every, np.where(three[owner], TIGHT, number)), owner, number
+    rung = np.where(three[owner], TIGHT, np.where(number == RUNGS, RUNGS + TIGHT, number))
+    return fine.at_rung(every, rung), owner, number

@@ -138,8 +138,8 @@ def layer_times(
     again = _mlp_again(times[before_mlp:count], layer.moe is not None, vendor)
     forward = times[:count].sum(0) + core_forward + loose_forward + small + adapters
     # PyTorch's own checkpoint stops once all that is saved is there: before the last product,
-    # whose result nothing keeps. Megatron's and DeepSpeed's run whole.
-    stops = (table.software == Software.FSDP) & (layer.moe is None)
+    # whose result nothing keeps, and compilers remove it. Megatron's and DeepSpeed's run whole.
+    stops = ((table.software == Software.FSDP) | table.compile) & (layer.moe is None)
     return LayerTimes(
         forward=forward,
         backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,

@@ -1,9 +1,10 @@
 """Fine knobs, solved plan by plan instead of enumerated: buckets, live parameters, offload ratio.
 
 A smaller bucket holds less memory and hides more of the traffic, at the price of more latencies;
-fewer live parameters hold less; a smaller share of the optimizer on the host is faster and holds
-more. None of them changes what another axis of the plan costs, so each plan is ranked with the
-best of a few settings, the roomiest first.
+without overlap there is one bucket less, and nothing is hidden; a larger prefetch starts less often
+and hides less; fewer live parameters hold less; a smaller share of the optimizer on the host is
+faster and holds more. None of them changes what another axis of the plan costs, so each plan is
+ranked with the best of a few settings, the roomiest first.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +26,12 @@ REDUCE_3 = (_DEFAULT["reduce_bucket"], 50_000_000, 50_000_000, 50_000_000)
 LIVE_3 = (_DEFAULT["max_live_params"], _DEFAULT["max_live_params"], 300_000_000, 100_000_000)
 """ZeRO 3: elements of its reduce bucket, which is there for good, and of what it keeps gathered."""
 
+PREFETCH = (_DEFAULT["prefetch_bucket"], 200_000_000, 500_000_000)
+"""ZeRO 3: elements gathered ahead of use; what is alive is bounded by max_live_params."""
+
 RUNGS = len(REDUCE)
+"""Rungs with overlap. At ZeRO 1 and 2 as many follow without it, of the same sizes."""
+
 TIGHT = RUNGS - 1
 """The rung that holds the least memory at ZeRO 3. At ZeRO 1 and 2 any rung may: a gradient larger
 than the bucket is reduced outside of it, and held until it is."""
@@ -33,11 +39,12 @@ than the bucket is reduced outside of it, and held until it is."""
 RATIOS = tuple(round(0.1 * tenth, 1) for tenth in range(10, 0, -1))
 """Shares of the optimizer in host RAM (ZeRO 3): all of it first."""
 
-HELD = ("allgather_bucket", "prefetch_bucket", "persistence_threshold")
-"""Elements that stay at DeepSpeed's default. A larger all-gather bucket saves latencies alone, and
-takes no memory of its own; any prefetch hides alike in the model: a study tunes them."""
+HELD = ("allgather_bucket", "persistence_threshold")
+"""Elements that stay at DeepSpeed's default. The all-gather bucket does nothing: where torch has
+all_gather_into_tensor, all weights are gathered at once (runtime/utils.py, all_gather_dp_groups).
+The smallest parameters are a thousandth of a model: a study tunes their threshold."""
 
-SOLVED = ("reduce_bucket", "max_live_params", "offload_ratio")
+SOLVED = ("reduce_bucket", "overlap_comm", "prefetch_bucket", "max_live_params", "offload_ratio")
 """What is solved."""
 
 
@@ -78,7 +85,7 @@ class FineKnobs:
 
     def has_rungs(self, table: PlanTable) -> Bools:
         """Whether each plan has buckets that may vary: ZeRO under DeepSpeed's engine [plans]."""
-        if {"reduce_bucket", "max_live_params"} <= set(self.search.fixed):
+        if {"reduce_bucket", "overlap_comm", "max_live_params"} <= set(self.search.fixed):
             return np.zeros(len(table), np.bool_)
         rungs: Bools = (table.zero_stage > 0) & is_software(table, *DEEPSPEED_ENGINE)
         return rungs
@@ -96,6 +103,10 @@ class FineKnobs:
         number = np.broadcast_to(np.asarray(rung), (len(table),))[rows]
         three = table.zero_stage[rows] == 3
         columns: dict[str, Any] = {}
+        if "overlap_comm" not in self.search.fixed:
+            columns["overlap_comm"] = table.overlap_comm.copy()
+            columns["overlap_comm"][rows] = three | (number < RUNGS)
+        number = number % RUNGS
         if "reduce_bucket" not in self.search.fixed:
             columns["reduce_bucket"] = table.reduce_bucket.copy()
             columns["reduce_bucket"][rows] = self._reduce[three.astype(np.int64), number]
@@ -113,6 +124,36 @@ class FineKnobs:
         number = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
         rung = np.where(three[owner], TIGHT, number + 1)
         return self.at_rung(table.take(owner), rung), owner
+
+    def may_wait(self, table: PlanTable) -> Bools:
+        """Whether each plan may reduce without overlap, in one bucket instead of two [plans]."""
+        if "overlap_comm" in self.search.fixed:
+            return np.zeros(len(table), np.bool_)
+        waits: Bools = self.has_rungs(table) & (table.zero_stage < 3)
+        return waits
+
+    def waiting(self, table: PlanTable) -> tuple[PlanTable, Ints]:
+        """Every plan at every rung without overlap, and whose row each is."""
+        rows = np.flatnonzero(self.may_wait(table))
+        number = np.tile(np.arange(RUNGS, 2 * RUNGS), len(rows))
+        owner = np.repeat(rows, RUNGS)
+        return self.at_rung(table.take(owner), number), owner
+
+    @cached_property
+    def prefetches(self) -> tuple[int, ...]:
+        """Prefetches of ZeRO 3 to choose from, DeepSpeed's first."""
+        if "prefetch_bucket" in self.search.fixed:
+            return (int(self.search.fixed["prefetch_bucket"]),)
+        return tuple(self._column("prefetch_bucket", PREFETCH).tolist())
+
+    def has_prefetch(self, table: PlanTable) -> Bools:
+        """Whether each plan gathers ahead of use: ZeRO 3 under DeepSpeed's engine [plans]."""
+        ahead: Bools = (table.zero_stage == 3) & is_software(table, *DEEPSPEED_ENGINE)
+        return ahead
+
+    def with_prefetch(self, table: PlanTable, number: Ints) -> PlanTable:
+        """The plans of ZeRO 3 with one of the prefetches each [plans]."""
+        return replace(table, prefetch_bucket=np.array(self.prefetches, np.int64).take(number))
 
     def with_ratio(self, table: PlanTable, ratio: Floats) -> PlanTable:
         """The plans with so much of the optimizer offloaded, where it may vary [plans]."""

@@ -63,6 +63,7 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     ("pcie/a10g", "efficiency"): (0.055, 0.25),
     ("pcie/l4", "efficiency"): (0.145, 0.25),
     ("pcie/t4", "efficiency"): (0.25, 0.25),
+    ("infiniband", "efficiency"): (0.88, 0.10),
     ("omnipath", "efficiency"): (0.18, 0.25),
     ("ethernet", "efficiency"): (0.92, 0.08),
 }
@@ -70,10 +71,11 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
 of 320 and 750 of 900 GB/s (Jia et al., "Dissecting the NVidia Turing T4 GPU via microbenchmarking",
 arXiv 1903.07486). NVSwitch: reductions of 1 MiB to 4 GiB over 2, 4 and 8 A100 take 76 to 100 us and
 197 to 226 GB/s of 300 (Mist's and Sailor's tables agree to 5 %); some of the start is the
-measurement's. PCIe: public collective benchmarks of GPUs without peer copies. Omni-Path: one
-group of all GPUs of 4 and of 16 nodes with four ports reduced 4 GB at 10.6 and 6.9 GB/s of 50
-(BigScience, experiments/bandwidth). Ethernet: TCP frames carry 95 to 99 % payload; what a fast port
-cannot reach is in `port_gb_per_s`."""
+measurement's. PCIe: public collective benchmarks of GPUs without peer copies. InfiniBand: the same
+of eight ports a node, nine tenths with gigabytes. Omni-Path: one group of all GPUs of 4 and of 16
+nodes with four ports reduced 4 GB at 10.6 and 6.9 GB/s of 50 (BigScience, experiments/bandwidth).
+Ethernet: TCP frames carry 95 to 99 % payload; what a fast port cannot reach is in
+`port_gb_per_s`."""
 
 Limits = tuple[str, float, float, float, float]
 """Field, lowest, highest, expected, spread of the logarithm."""

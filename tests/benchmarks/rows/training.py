@@ -80,7 +80,7 @@ def _attention(  # noqa: PLR0911 - one line a spelling
     if flash is None and (modern(raw) or gpu.generation in ("hopper", "blackwell")):
         ledger.assume("flash_by_age")
         return "sdpa" if raw.text("precision").lower().startswith("fp32") else "flash2"
-    compiled = re.search(r"jax|xla", raw.text("framework").lower())
+    compiled = re.search(r"jax|xla|alpa|parax", raw.text("framework").lower())
     plain = (Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE, Software.FSDP)
     if software in plain and not compiled:
         return "eager"

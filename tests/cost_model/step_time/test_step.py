@@ -265,3 +265,17 @@ def test_partitioned_checkpoints_on_the_host_are_waited_for() -> None:
     rate = Coefficients.default().host.pageable_gb_per_s * 1e9
     assert waited == pytest.approx(each / rate)
     assert beside < waited
+
+
+def test_a_compiled_checkpoint_repeats_no_product_whose_result_nothing_keeps() -> None:
+    model = catalogue.model("gpt2")
+    cluster = catalogue.cluster("dgx-a100-80g", 1)
+    training = TrainingSpec(seq_len=1024, global_batch=8)
+    table = PlanTable.from_columns(
+        4, software=3, micro_batch=8, recompute=[0, 2, 0, 2], compile=[False, False, True, True]
+    )
+    parts = step_time(model, cluster, training, table).parts
+    # of 12 h^2 multiplications a token and layer, the last product has four
+    whole = parts["recompute"][1]
+    assert parts["recompute"][3] < whole * (1 - 0.15)
+    assert parts["recompute"][0] == parts["recompute"][2] == 0

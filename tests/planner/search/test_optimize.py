@@ -12,7 +12,7 @@ from tests.planner.requests import resolve
 
 SOLVED = (
     *("recompute_layers", "reduce_bucket", "max_live_params", "offload_ratio"),
-    *("first_stage_layers", "last_stage_layers"),
+    *("first_stage_layers", "last_stage_layers", "placement", "overlap_comm", "prefetch_bucket"),
 )
 
 
