@@ -245,6 +245,7 @@ def recomputed(
     if worst_key is not None:
         best = np.flatnonzero(keys(search, chosen, scores)[0] <= worst_key)
         chosen, scores = chosen.take(best), take(scores, best)
+    scores = replace(held(world, chosen), seconds=scores.seconds)
     return punctual(resolved, *_widened(resolved, chosen, scores))
 
 
