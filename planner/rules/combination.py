@@ -345,6 +345,19 @@ RULES = (
         "runtime/activation_checkpointing/checkpointing.py (needs configure() and its own calls)",
     ),
     Rule(
+        "partitioned-checkpoints-sequence",
+        "silent",
+        "Partitioned activation checkpoints need every TP rank to hold the same activations; with "
+        "sequence parallelism each holds its own part of the sequence.",
+        ("sequence_parallel", "partition_activations"),
+        lambda w, t: ~(t.partition_activations & t.sequence_parallel),
+        lambda w, p: (
+            "partition_activations with sequence_parallel: the backward pass would put one "
+            "activation together from the parts of different ones; use one of the two"
+        ),
+        "runtime/activation_checkpointing/checkpointing.py:276 (gathers one part from each rank)",
+    ),
+    Rule(
         "cpu-checkpoints",
         "refused",
         "Checkpoints held in host RAM need partitioned ones.",

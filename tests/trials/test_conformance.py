@@ -115,6 +115,20 @@ def test_a_part_of_the_optimizer_on_the_host_gives_the_losses_of_one_rank(
 
 
 @pytest.mark.slow
+def test_partitioned_checkpoints_of_a_sharded_sequence_train_something_else(
+    train: Train, reference: dict[str, list[float]]
+) -> None:
+    """Why the planner has a rule against the two together: the engine says nothing."""
+    model = decoder()
+    wanted = expect(train, reference, "dense", model)
+    both = LAYOUTS["tp-partitioned-activations"] | {"sequence_parallel": True}
+    result = train("tp-partitioned-sequence", model, **both)
+    assert result.outcome.kind == "ok", result.outcome.message
+    assert result.losses[0] == pytest.approx(wanted[0], rel=1e-4)
+    assert result.losses[-1] != pytest.approx(wanted[-1], rel=1e-4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["ulysses", "ring", "tp", "zero-3", "pp"])
 def test_tied_weights_and_shared_key_heads_survive_the_layout(
     layout: str, train: Train, reference: dict[str, list[float]]

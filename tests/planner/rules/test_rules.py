@@ -59,6 +59,14 @@ REFUSED = [
     ("quantized-gradients", LLAMA, {"zero_stage": 3, "quantized_gradients": True}),
     ("fp32-accumulation", FP32_GRADS, {"zero_stage": 0}),
     ("partitioned-checkpoints", LLAMA, {"partition_activations": True}),
+    (
+        "partitioned-checkpoints-sequence",
+        LLAMA,
+        {
+            **{"software": "megatron_deepspeed", "tp": 2, "recompute": "full"},
+            **{"sequence_parallel": True, "partition_activations": True},
+        },
+    ),
     ("cpu-checkpoints", LLAMA, {"cpu_checkpointing": True}),
 ]
 
