@@ -1,5 +1,6 @@
 """The user's own plan: its score, and the cheapest changes that improve it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from planner.rows import join
 from planner.rules import Violation, violations
 from planner.space.axes import AXES, DERIVED
 from planner.space.emptiness import has_plan
+from planner.space.fine import SOLVED
 
 EFFORT = {
     "micro_batch": 1,
@@ -33,6 +35,12 @@ EFFORT = {
     "cpu_checkpointing": 1,
     "comm_16bit": 1,
     "capacity_factor": 1,
+    "recompute_layers": 1,
+    "reduce_bucket": 1,
+    "overlap_comm": 1,
+    "prefetch_bucket": 1,
+    "max_live_params": 1,
+    "offload_ratio": 1,
     "vpp": 2,
     "cp_all_gather": 2,
     "first_stage_layers": 2,
@@ -48,6 +56,10 @@ EFFORT = {
 }
 """How much work a change of one knob is: a line of the config, a launch, a port of the code.
 dp and grad_accum follow from the others."""
+
+
+SOLVED_ALONE = ("recompute_layers", *SOLVED)
+"""Knobs that no axis enumerates and every plan gets the best of."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +102,8 @@ def _effort(table: PlanTable, plan: Plan) -> Floats:
 def around(resolved: Resolved, plan: Plan) -> Around:
     """Scores a plan and lists the changes that improve it: more effort only where it pays.
 
-    The GPU count stays unless the plan does not fit and nothing on the same nodes does. Knobs
-    outside the searched axes (buckets and such) stay as the user has them.
+    The GPU count stays unless the plan does not fit and nothing on the same nodes does. Knobs that
+    are solved plan by plan (buckets and such) are first left as the user has them, then free.
     """
     world = resolved.world
     table = PlanTable.from_plans([plan])
@@ -103,22 +115,29 @@ def around(resolved: Resolved, plan: Plan) -> Around:
         for name in Plan.model_fields
         if name not in {*AXES, *DERIVED, "software"}
     }
+    free = {name: value for name, value in kept.items() if name not in SOLVED_ALONE}
     usable = own.fits and not broken
     for nodes in (plan.nodes, None):
-        fixed = resolved.search.fixed | kept | ({} if nodes is None else {"nodes": nodes})
-        search = resolved.search.model_copy(update={"fixed": fixed})
-        asked = replace(resolved, search=search)
-        found = _improvements(asked, own, usable) if has_plan(world, search) else ()
+        asked = []
+        for knobs in (kept, free):
+            fixed = resolved.search.fixed | knobs | ({} if nodes is None else {"nodes": nodes})
+            search = resolved.search.model_copy(update={"fixed": fixed})
+            if has_plan(world, search):
+                asked.append(replace(resolved, search=search))
+        found = _improvements(asked, own, usable)
         if found or usable:
             break
     return Around(own, broken, found)
 
 
-def _improvements(resolved: Resolved, own: Candidate, usable: bool) -> tuple[Improvement, ...]:
-    """The front of effort against the objective."""
-    parts = [(t, s) for t, s in fitting_plans(resolved) if len(t)]
+def _improvements(
+    requests: Sequence[Resolved], own: Candidate, usable: bool
+) -> tuple[Improvement, ...]:
+    """The front of effort against the objective, over the plans of several requests."""
+    parts = [(t, s) for one in requests for t, s in fitting_plans(one) if len(t)]
     if not parts:
         return ()
+    resolved = requests[0]
     table, scores = join([t for t, _ in parts]), join([s for _, s in parts])
     effort = _effort(table, own.plan)
     objective = keys(resolved.search, table, scores)[0]

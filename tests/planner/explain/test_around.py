@@ -33,10 +33,29 @@ def test_a_plan_that_does_not_fit_is_offered_the_cheapest_one_that_does() -> Non
     assert all(one.candidate.fits for one in answer.improvements)
 
 
-def test_knobs_outside_the_search_stay_as_the_user_has_them() -> None:
+def test_buckets_stay_as_the_user_has_them_unless_another_one_pays() -> None:
     mine = MINE.model_copy(update={"reduce_bucket": 200_000_000})
-    answer = around(RESOLVED, mine)
-    assert {one.candidate.plan.reduce_bucket for one in answer.improvements} == {200_000_000}
+    improvements = around(RESOLVED, mine).improvements
+    assert any(one.candidate.plan.reduce_bucket == 200_000_000 for one in improvements)
+    for one in improvements:
+        kept = one.candidate.plan.model_copy(update={"reduce_bucket": 200_000_000})
+        moved = one.candidate.plan.reduce_bucket != 200_000_000
+        assert not moved or kept != one.candidate.plan
+
+
+def test_a_smaller_share_on_the_host_and_fewer_recomputed_layers_are_offered() -> None:
+    """Where the rest must stay, and there is room for more on the GPU."""
+    plan = Plan(
+        nodes=4, dp=32, zero_stage=3, grad_accum=8, recompute="full", offload_optimizer="cpu"
+    )
+    solved = {"recompute_layers", "reduce_bucket", "prefetch_bucket", "max_live_params"}
+    rest = set(Plan.model_fields) - solved - {"overlap_comm", "offload_ratio"}
+    kept = {name: getattr(plan, name) for name in rest}
+    resolved = resolve("llama-2-70b", nodes=4, seq_len=4096, global_batch=256, fixed=kept)
+    improvements = around(resolved, plan).improvements
+    changed = {name for one in improvements for name in one.changes}
+    assert changed & {"offload_ratio", "recompute_layers"}
+    assert changed <= solved | {"overlap_comm", "offload_ratio"}
 
 
 def test_a_plan_that_breaks_rules_is_scored_and_told_which() -> None:
