@@ -35,6 +35,8 @@ class Resolved:
     """Of step time, where trials on this cluster have calibrated them; None takes the shipped."""
     memory_coefficients: MemoryCoefficients | None = None
     """The same of memory."""
+    notes: tuple[str, ...] = ()
+    """Where the request was read as something else than it says."""
 
     @property
     def world(self) -> World:
@@ -101,7 +103,8 @@ class PlanRequest(_Request):
                     break
         if problems:
             raise RequestError(problems)
-        return Resolved(model, cluster, training, self.search, groups)
+        notes = self.training.notes
+        return Resolved(model, cluster, training, self.search, groups, notes=notes)
 
 
 class PredictRequest(_Request):

@@ -45,6 +45,18 @@ class TrainingRequest(TrainingSpec):
             )
         return self
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the run is not quite what was asked for."""
+        if self.global_batch_tokens is None or self.global_batch_tokens % self.seq_len == 0:
+            return ()
+        sequences = self.global_batch_tokens // self.seq_len
+        return (
+            f"A step of {self.global_batch_tokens:,} tokens is not a whole number of sequences: "
+            f"it was rounded down to {sequences:,} of {self.seq_len:,} tokens, "
+            f"{sequences * self.seq_len:,} in all.",
+        )
+
     def spec(self, cluster: ClusterSpec) -> TrainingSpec:
         """The run in sequences; precision and attention left out take what the GPU can do.
 

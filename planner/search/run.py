@@ -83,7 +83,7 @@ DROPPED = (
 
 def _notes(resolved: Resolved, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
     plain = simpler(candidates) if resolved.search.objective == "throughput" else None
-    notes = () if plain is None else (plain,)
+    notes = resolved.notes if plain is None else (*resolved.notes, plain)
     if not resolved.model.is_moe:
         return notes
     free = resolved.search.allow.token_dropping or "capacity_factor" in resolved.search.fixed

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.objectives import TIE_BREAKERS, pareto_front
+from planner.request import PlanRequest
 from planner.ranking import fitting_plans
 from planner.search import search
 from planner.search.longest import at_length, longest_sequence
@@ -93,6 +94,16 @@ def test_the_front_equals_a_loop_over_pairs(points: list[tuple[int, int, int]]) 
     }
     assert front == expected
     assert pareto_front(array).sum() == len(expected)
+
+
+def test_a_batch_in_tokens_that_is_no_whole_number_of_sequences_is_told() -> None:
+    def notes(tokens: int) -> str:
+        training = {"seq_len": 2048, "global_batch_tokens": tokens}
+        request = {"model": "llama-2-7b", "cluster": "dgx-a100-80g", "training": training}
+        return " ".join(search(PlanRequest.parse(request).resolve()).notes)
+
+    assert "rounded down to 48 of 2,048 tokens, 98,304 in all" in notes(100_000)
+    assert "rounded" not in notes(48 * 2048)
 
 
 def test_expected_ranking_puts_a_surer_plan_before_a_slightly_faster_one() -> None:
