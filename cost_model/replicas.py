@@ -107,14 +107,8 @@ def data_parallel(
     if table.quantized_gradients.any():
         reduce = np.where(three & table.quantized_gradients, reduce / 4.0, reduce)
     megatron = table.software == Software.MEGATRON
-    bucket = np.where(megatron, np.maximum(MEGATRON_BUCKET, 1_000_000 * size), table.reduce_bucket)
     fsdp = table.software == Software.FSDP
-    pieces = np.where(three & fsdp, layers, _buckets(held, bucket))
-    # DeepSpeed's ZeRO 1 and 2 gather all weights at once, whatever allgather_bucket_size says,
-    # where torch has all_gather_into_tensor (runtime/utils.py, all_gather_dp_groups)
-    gathers = np.where(three | megatron, pieces, 1.0)
-    if three.any():
-        gathers = np.where(three & ~fsdp, _prefetches(table, held, layers), gathers)
+    pieces, gathers = _pieces(table, coefficients, stage, held, layers)
     more = (pieces - 1.0) * np.where(none, ring.whole_start, ring.start)
     again = again + np.where(three, (gathers - 1.0) * ring.start, 0.0)
 
@@ -147,6 +141,29 @@ def data_parallel(
         forward - np.where(three & many, fetching, 0.0),
         backward - np.where((stage >= 2) & many, reducing, 0.0),
     )
+
+
+def _pieces(
+    table: PlanTable, coefficients: Coefficients, stage: Ints, held: Floats, layers: Floats
+) -> tuple[Floats, Floats]:
+    """Reductions and gathers into which a rank's parameters are cut [plans]."""
+    megatron, fsdp = table.software == Software.MEGATRON, table.software == Software.FSDP
+    most = np.maximum(MEGATRON_BUCKET, 1_000_000 * table.zero_group)
+    three = stage == 3
+    pieces = np.where(
+        three & fsdp, layers, _buckets(held, np.where(megatron, most, table.reduce_bucket))
+    )
+    # DeepSpeed's ZeRO 1 and 2 gather all weights at once, whatever allgather_bucket_size says,
+    # where torch has all_gather_into_tensor (runtime/utils.py, all_gather_dp_groups)
+    gathers = np.where(three | megatron, pieces, 1.0)
+    if three.any():
+        gathers = np.where(three & ~fsdp, _prefetches(table, held, layers), gathers)
+    tensors = software_column(coefficients, "zero_pieces_per_layer", table.software)
+    if tensors.any():
+        alone = (stage > 0) & ~three & (tensors > 0)
+        pieces = np.where(alone, tensors * layers, pieces)
+        gathers = np.where(alone, pieces, gathers)
+    return pieces, gathers
 
 
 def _prefetches(table: PlanTable, held: Floats, layers: Floats) -> Floats:

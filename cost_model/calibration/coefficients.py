@@ -89,6 +89,9 @@ class SoftwareCoefficients(Frozen):
     zero_traffic_ratio: float = Field(default=1.0, gt=0)
     """Time of ZeRO's gathers and reductions over that of one flat buffer of the same bytes: copies
     into buckets and out of them, many small parameters."""
+    zero_pieces_per_layer: float = Field(default=0.0, ge=0)
+    """Tensors of a layer that ZeRO 1 and 2 gather and reduce one by one; 0 where buckets or flat
+    buffers travel. Over many replicas each waits for a ring of them."""
     straggle: float = Field(ge=0)
     """Growth of the step with scale, per doubling of the nodes that must wait for each other."""
 

@@ -58,6 +58,7 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     (r"t4", "memory_efficiency"): (0.69, 0.10),
     (r"v100-\d+g-sxm2", "memory_efficiency"): (0.83, 0.10),
     (r"v100-32g-sxm3", "memory_efficiency"): (0.83, 0.10),
+    (r"(h100|h800|h200|gh200)(?!.*500w)", "flash2_efficiency"): (0.35, 0.15),
     ("nvswitch", "efficiency"): (0.73, 0.05),
     ("nvswitch", "base_us"): (60.0, 0.30),
     ("pcie/a10g", "efficiency"): (0.055, 0.25),
@@ -69,13 +70,13 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
 }
 """Expectations and spreads where public figures place one type elsewhere than its kind. Memory: 220
 of 320 and 750 of 900 GB/s (Jia et al., "Dissecting the NVidia Turing T4 GPU via microbenchmarking",
-arXiv 1903.07486). NVSwitch: reductions of 1 MiB to 4 GiB over 2, 4 and 8 A100 take 76 to 100 us and
-197 to 226 GB/s of 300 (Mist's and Sailor's tables agree to 5 %); some of the start is the
-measurement's. PCIe: public collective benchmarks of GPUs without peer copies. InfiniBand: the same
-of eight ports a node, nine tenths with gigabytes. Omni-Path: one group of all GPUs of 4 and of 16
-nodes with four ports reduced 4 GB at 10.6 and 6.9 GB/s of 50 (BigScience, experiments/bandwidth).
-Ethernet: TCP frames carry 95 to 99 % payload; what a fast port cannot reach is in
-`port_gb_per_s`."""
+arXiv 1903.07486). FlashAttention-2 on Hopper: 35 % (FlashAttention-3, arXiv 2407.08608). NVSwitch:
+reductions of 1 MiB to 4 GiB over 2, 4 and 8 A100 take 76 to 100 us and 197 to 226 GB/s of 300
+(Mist's and Sailor's tables agree to 5 %); some of the start is the measurement's. PCIe: public
+collective benchmarks of GPUs without peer copies. InfiniBand: the same of eight ports a node, nine
+tenths with gigabytes. Omni-Path: one group of all GPUs of 4 and of 16 nodes with four ports reduced
+4 GB at 10.6 and 6.9 GB/s of 50 (BigScience, experiments/bandwidth). Ethernet: TCP frames carry 95
+to 99 % payload; what a fast port cannot reach is in `port_gb_per_s`."""
 
 Limits = tuple[str, float, float, float, float]
 """Field, lowest, highest, expected, spread of the logarithm."""

