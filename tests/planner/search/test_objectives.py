@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.objectives import TIE_BREAKERS, pareto_front
-from planner.request import PlanRequest
 from planner.ranking import fitting_plans
+from planner.request import PlanRequest
 from planner.search import search
 from planner.search.longest import at_length, longest_sequence
 from tests.planner.requests import resolve
