@@ -250,6 +250,28 @@ def test_a_time_that_its_own_authors_doubt_is_not_compared() -> None:
     assert found.measured.oom is False
 
 
+def test_nanotron_ends_a_stage_with_the_layer_that_passes_its_share_of_the_cost() -> None:
+    # layers of 4 h^2 + 3 h f = 113.2 million, an output matrix of 402.7: 15.8 layers of work each
+    changes = {"hidden": "3072", "layers": "28", "heads": "24", "ffn_hidden": "8192"}
+    more = {"vocab": "131072", "gated_mlp": "1", "tp": "1", "pp": "2", "framework": "nanotron v0.5"}
+    found = row(**changes, **more)
+    assert (found.plan.first_stage_layers, found.plan.last_stage_layers) == (16, 12)
+    assert "stages_of_equal_cost" in found.assumed
+
+
+def test_stages_are_as_the_notes_of_a_tuned_plan_have_them() -> None:
+    found = row(tp="1", pp="2", layers="24", framework="Mist", notes="layer_partitions=[13, 11]")
+    assert (found.plan.first_stage_layers, found.plan.last_stage_layers) == (13, 11)
+
+
+def test_a_full_fine_tuning_that_holds_less_than_its_states_was_sharded() -> None:
+    litgpt = {"framework": "LitGPT", "model_name": "llama-2-7b/full.yaml", "num_gpus": "4"}
+    blank = dict.fromkeys(("tp", "pp", "nodes", "hidden", "layers", "heads", "vocab"), "")
+    more = {"gpus_per_node": "4", "global_batch": "", "precision": "bf16-true", "step_time_s": ""}
+    runs = [row(**litgpt, **blank, **more, peak_mem_gb=peak).plan.dp for peak in ("60", "30")]
+    assert runs == [1, 4]
+
+
 def test_a_pipeline_of_more_stages_than_layers_is_no_plan() -> None:
     assert skipped(layers="4", pp="8") == "more pipeline stages than layers"
 
