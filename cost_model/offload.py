@@ -80,8 +80,8 @@ def offload_times(
     for both passes (ZeRO-Infinity, arXiv 2104.07857, section 5). All GPUs of a node share its
     sockets and flash.
     """
-    optimizer = (table.offload_optimizer > Offload.NONE) & (table.zero_stage > 0)
-    params = (table.offload_param > Offload.NONE) & (table.zero_stage == 3)
+    optimizer = (table.offload_optimizer > int(Offload.NONE)) & (table.zero_stage > 0)
+    params = (table.offload_param > int(Offload.NONE)) & (table.zero_stage == 3)
     if not (optimizer.any() or params.any() or table.cpu_checkpointing.any()):
         nothing = np.zeros(len(table))
         return OffloadTimes(nothing, nothing, nothing)
@@ -98,13 +98,13 @@ def offload_times(
     kept = np.where(table.cpu_checkpointing & ~parted, checkpoints, 0.0)
     waited = np.where(parted, 2.0 * checkpoints / table.tp / paths.pageable, 0.0)
     fetch = weights / paths.pcie
-    fetch = np.where(table.offload_param == Offload.NVME, fetch + weights / paths.read, fetch)
+    fetch = np.where(table.offload_param == int(Offload.NVME), fetch + weights / paths.read, fetch)
     per_micro = waited + _beside(fetch + kept / paths.pcie, forward, slowdown)
     per_micro = per_micro + _beside(fetch + (kept + down) / paths.pcie, backward, slowdown)
     per_step = _update_seconds(table, paths, moved, element, three)
     per_step = per_step + _beside(moved * 4.0 / paths.pcie, backward, slowdown)
     # the updated weights go back to where they are fetched from
-    back = np.where(table.offload_param == Offload.NVME, weights / paths.write, 0.0)
+    back = np.where(table.offload_param == int(Offload.NVME), weights / paths.write, 0.0)
     parked = np.where(parted, checkpoints / table.tp, kept)
     bytes_moved = table.grad_accum * (down + 2.0 * weights + 2.0 * parked)
     return OffloadTimes(per_micro, per_step + back, bytes_moved + moved * (4.0 + element))
@@ -133,7 +133,7 @@ def _update_seconds(
     host = _CPU_ADAM_BYTES + _UNSCALE_BYTES + np.where(three, _CAST_BYTES, 0.0)
     back = np.where(three, element, 4.0)  # stages 1 and 2 send fp32 and cast on the GPU
     seconds = moved * (host / paths.host + back / paths.pcie)
-    flash = three & (table.offload_optimizer == Offload.NVME)
+    flash = three & (table.offload_optimizer == int(Offload.NVME))
     swap = (_STATE_BYTES + 4.0) * (1.0 / paths.read + 1.0 / paths.write)
     return np.where(flash, seconds + moved * swap, seconds)
 

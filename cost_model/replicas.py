@@ -9,7 +9,7 @@ from cost_model.calibration.columns import software_column
 from cost_model.collectives import Ring, Topology
 from cost_model.memory.engines import MEGATRON_BUCKET, defers_reduction
 from cost_model.memory.groups import group
-from cost_model.plans import Bools, Floats, Ints, PlanTable, Software
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Software, any_of
 from cost_model.specs.training import TrainingSpec
 
 _MANY = 4096
@@ -106,8 +106,8 @@ def data_parallel(
         again = np.where(three & (table.hpz > 1), near, gather)
     if table.quantized_gradients.any():
         reduce = np.where(three & table.quantized_gradients, reduce / 4.0, reduce)
-    megatron = table.software == Software.MEGATRON
-    fsdp = table.software == Software.FSDP
+    megatron = any_of(table.software, Software.MEGATRON)
+    fsdp = any_of(table.software, Software.FSDP)
     pieces, gathers = _pieces(table, coefficients, stage, held, layers)
     more = (pieces - 1.0) * np.where(none, ring.whole_start, ring.start)
     again = again + np.where(three, (gathers - 1.0) * ring.start, 0.0)
@@ -147,7 +147,10 @@ def _pieces(
     table: PlanTable, coefficients: Coefficients, stage: Ints, held: Floats, layers: Floats
 ) -> tuple[Floats, Floats]:
     """Reductions and gathers into which a rank's parameters are cut [plans]."""
-    megatron, fsdp = table.software == Software.MEGATRON, table.software == Software.FSDP
+    megatron, fsdp = (
+        any_of(table.software, Software.MEGATRON),
+        any_of(table.software, Software.FSDP),
+    )
     most = np.maximum(MEGATRON_BUCKET, 1_000_000 * table.zero_group)
     three = stage == 3
     pieces = np.where(

@@ -12,9 +12,9 @@ from cost_model.collectives import Topology, point_to_point_seconds
 from cost_model.compute import Rates
 from cost_model.compute.optimizer import update_seconds
 from cost_model.flops import forward_flops, step_flops, trainable_share
-from cost_model.memory.precision import gradient_bytes
+from cost_model.memory.profile import gradient_column
 from cost_model.pipeline import bubble_seconds, hand_over_seconds, uncovered_hand_over
-from cost_model.plans import Floats, Ints, PlanTable, Software
+from cost_model.plans import Floats, Ints, PlanTable, Software, any_of
 from cost_model.replicas import data_parallel
 from cost_model.shapes import shapes_of
 from cost_model.specs.cluster import ClusterSpec
@@ -69,8 +69,8 @@ def accumulate_bytes(training: TrainingSpec, software: Ints) -> Floats:
     """
     known = default_memory_coefficients()
     element = 4.0 if training.precision == "fp32" else 2.0
-    held = [gradient_bytes(known.of(s).gradient_bytes, training) for s in Software]
-    each = np.array([element + 2.0 * g for g in held])
+    held = gradient_column(known, training, np.arange(len(Software)))
+    each = element + 2.0 * held
     each[Software.MEGATRON] = 2.0 * held[Software.MEGATRON] - element
     return each.take(software)
 
@@ -134,7 +134,8 @@ def resident_step(
         "tp_comm": m * spread(stage.tp_comm),
         "sp_comm": m * spread(stage.sp_comm),
         "ep_comm": m * spread(stage.ep_comm),
-        "pp_comm": m * hand_over_seconds(left, table.vpp, table.software == Software.MEGATRON),
+        "pp_comm": m
+        * hand_over_seconds(left, table.vpp, any_of(table.software, Software.MEGATRON)),
         "bubble": bubble_seconds(spread(stage.total), spread(stage.slowest), table.vpp)
         + (table.pp - 1) * hop,
         "dp_comm": m * replicas.per_micro_batch + replicas.per_step,

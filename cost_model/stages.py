@@ -10,7 +10,7 @@ from cost_model.calibration.columns import software_column
 from cost_model.memory.groups import Groups, group_rows
 from cost_model.memory.parameters import dense_per_layer
 from cost_model.pipeline import divide
-from cost_model.plans import Bools, Floats, PlanTable, Recompute, Software
+from cost_model.plans import Bools, Floats, PlanTable, Recompute, Software, any_of
 from cost_model.shapes import Shapes
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
@@ -124,7 +124,7 @@ def _layer_costs(
     zero3 = software_column(known, "zero3_host_us", table.software) * (table.zero_stage == 3)
     tp = table.tp.astype(float)
     # Megatron's checkpoint of the feed-forward repeats its traffic, half of a layer's, too
-    again = 0.5 * (table.software == Software.MEGATRON)
+    again = 0.5 * any_of(table.software, Software.MEGATRON)
     costs = []
     for kind, times, traffic in zip(model.kinds, shapes.layers, shapes.traffic, strict=True):
         issued = spread(times.operators) * host_us
@@ -159,8 +159,8 @@ def repeated_share(table: PlanTable, layers: Floats) -> tuple[Floats, Floats]:
     """Shares of a stage's layers that recompute repeats whole, and in part [plans]."""
     some = np.minimum(table.recompute_layers, layers) / np.maximum(layers, 1.0)
     share = np.where(table.recompute_layers < 0, 1.0, some)
-    whole = np.where(table.recompute == Recompute.FULL, share, 0.0)
-    return whole, np.where(table.recompute == Recompute.MLP, share, 1.0)
+    whole = np.where(table.recompute == int(Recompute.FULL), share, 0.0)
+    return whole, np.where(table.recompute == int(Recompute.MLP), share, 1.0)
 
 
 def stage_times(
@@ -191,8 +191,8 @@ def stage_times(
         return values.take(of_shape.of_row)
 
     writes_scores = training.attention in ("eager", "fused_softmax")
-    selective = (table.recompute == Recompute.SELECTIVE) & writes_scores
-    feed_forward = table.recompute == Recompute.MLP
+    selective = (table.recompute == int(Recompute.SELECTIVE)) & writes_scores
+    feed_forward = table.recompute == int(Recompute.MLP)
     costs = _layer_costs(model, table, shapes, of_shape, known, selective, feed_forward, runs_ahead)
     embedding = spread(shapes.edges.embedding)
     head_forward = spread(shapes.edges.head_forward)

@@ -149,7 +149,7 @@ def _offload(
 
 def _kept_on_gpu(table: PlanTable) -> Floats:
     """Share of a rank's update that the GPU does [plans]; stage 3 may offload a part."""
-    away = (table.offload_optimizer > Offload.NONE) & (table.zero_stage > 0)
+    away = (table.offload_optimizer > int(Offload.NONE)) & (table.zero_stage > 0)
     rest = np.where(table.zero_stage == 3, 1.0 - table.offload_ratio, 0.0)
     kept: Floats = np.where(away, rest, 1.0)
     return kept

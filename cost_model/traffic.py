@@ -137,7 +137,7 @@ def _tensor_parallel(
     reduce, half = ring.all_reduce(payload), ring.all_gather(payload)
     forward = sublayers * np.where(sharded, 2.0 * half, reduce)
     backward = np.where(sharded, 2.0 * sublayers * half, _column_matrices(layer, table) * reduce)
-    megatron = table.software == Software.MEGATRON
+    megatron = any_of(table.software, Software.MEGATRON)
     if not megatron.any():
         return forward, backward
     exposed = np.where(sharded, sublayers * half, 0.0)
@@ -170,7 +170,7 @@ def _column_matrices(layer: Layer, table: PlanTable) -> Floats:
     attention = (layer.attention is not None) + (layer.cross_attention is not None)
     joined = attention + (0.0 if layer.parallel_residual else 1.0)
     apart = any_of(table.software, Software.DEEPSPEED, Software.DEEPSPEED_PIPELINE)
-    whole = table.software == Software.DEEPSPEED
+    whole = any_of(table.software, Software.DEEPSPEED)
     return joined + np.where(apart & gated, 1.0, 0.0) + np.where(whole, 2.0 * attention, 0.0)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from cost_model.memory import fits_probability, memory
 from cost_model.memory.capacity import Capacity
 from cost_model.plans import Bools, Floats, PlanTable
-from cost_model.predict import predict
+from cost_model.predict import BLOCK, predict
 from cost_model.prediction import MemoryPrediction, Prediction
 from cost_model.step import step_time
 from planner.candidate import GIB
@@ -15,9 +15,6 @@ from planner.objectives import Scores, acceptable
 from planner.request.request import Resolved
 from planner.rows import join
 from planner.rules import World
-
-BLOCK = 16_384
-"""Plans predicted at once: large enough to amortise NumPy's calls, small enough for the cache."""
 
 WAITS = 1.5
 """More than a second of traffic can cost where every rank waits for the slowest: the cost model

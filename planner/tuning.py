@@ -22,7 +22,7 @@ WORTH = 1e-3
 
 Columns = TypeVar("Columns", PlanTable, Scores)
 
-FEW = 1_000
+FEW = 2_000
 """Plans up to which a second call costs more than asking for every rung at once."""
 
 
@@ -172,18 +172,27 @@ def _widened(
     """Plans of ZeRO 3 at the best rung that fits, then with the best prefetch; and their scores.
 
     Plans of other stages stay as they are. The rungs behind the first differ in memory alone.
-    roomy: which plans are known to fit at the first; None asks for all.
+    roomy: which plans are known to fit at the first; None asks for all, and the scores hold no
+    memory yet.
     """
     world, fine = resolved.world, FineKnobs(resolved.search, resolved.training.optimizer)
-    rows = np.flatnonzero(fine.has_prefetch(table))
-    if not len(rows):
-        return table, scores
+    with_prefetch = fine.has_prefetch(table)
+    rows = np.flatnonzero(with_prefetch)
     few = table.take(rows)
     fits = np.ones((len(rows), RUNGS), np.bool_)
     asked = np.arange(len(rows)) if roomy is None else np.flatnonzero(~roomy[rows])
+    every, number = _variants(few.take(asked), RUNGS)
+    every = fine.at_rung(every, number)
+    if roomy is None:  # one call for all
+        others = np.flatnonzero(~with_prefetch)
+        sizes = held(world, join([every, table.take(others)]))
+        rest = replace(take(sizes, slice(len(every), None)), seconds=scores.seconds[others])
+        sizes, scores = take(sizes, slice(0, len(every))), _put(scores, others, rest)
+    elif len(asked):
+        sizes = held(world, every)
+    if not len(rows):
+        return table, scores
     if len(asked):
-        every, number = _variants(few.take(asked), RUNGS)
-        sizes = held(world, fine.at_rung(every, number))
         fits[asked] = acceptable(world, resolved.search, sizes).reshape(-1, RUNGS)
         fits[asked, TIGHT] = True
     # both reduce buckets, and every prefetch of each: the rungs differ in no more that costs time
@@ -245,7 +254,6 @@ def recomputed(
     if worst_key is not None:
         best = np.flatnonzero(keys(search, chosen, scores)[0] <= worst_key)
         chosen, scores = chosen.take(best), take(scores, best)
-    scores = replace(held(world, chosen), seconds=scores.seconds)
     return punctual(resolved, *_widened(resolved, chosen, scores))
 
 

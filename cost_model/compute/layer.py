@@ -9,7 +9,7 @@ from cost_model.compute.gemm import Products, gemm_seconds, stack
 from cost_model.compute.profile import Passes, passes
 from cost_model.compute.rates import Rates
 from cost_model.moe import expert_tokens, router_passes
-from cost_model.plans import Bools, Floats, PlanTable, Software
+from cost_model.plans import Bools, Floats, PlanTable, Software, any_of
 from cost_model.specs.model import Attention, Layer, ModelSpec
 from cost_model.specs.training import TrainingSpec
 
@@ -87,7 +87,7 @@ def layer_times(
     products: list[_Product] = []
     adapted = 0  # how many products carry low-rank adapters
     core_forward, core_backward = np.zeros(shapes), np.zeros(shapes)
-    vendor = table.software == Software.MEGATRON
+    vendor = any_of(table.software, Software.MEGATRON)
     wide = np.zeros(shapes)  # query, key and value elements per token
     for attention in (layer.attention, layer.cross_attention):
         if attention is None:
@@ -139,7 +139,7 @@ def layer_times(
     forward = times[:count].sum(0) + core_forward + loose_forward + small + adapters
     # PyTorch's own checkpoint stops once all that is saved is there: before the last product,
     # whose result nothing keeps, and compilers remove it. Megatron's and DeepSpeed's run whole.
-    stops = ((table.software == Software.FSDP) | table.compile) & (layer.moe is None)
+    stops = (any_of(table.software, Software.FSDP) | table.compile) & (layer.moe is None)
     return LayerTimes(
         forward=forward,
         backward=times[count:].sum(0) + core_backward + loose_backward + 1.5 * small + 2 * adapters,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.plans import Bools, Floats, Ints, Software
+from cost_model.plans import Bools, Floats, Ints, Software, any_of
 from cost_model.specs.model import Layer, ModelSpec
 from cost_model.specs.training import TrainingSpec
 
@@ -63,14 +63,14 @@ def passes(
     norms = float(layer.norms)
     norm_backward = np.where(fused_norm, *_NORM_BACKWARD[model.norm])
     if model.norm == "layernorm":
-        fast = software == Software.MEGATRON
+        fast = any_of(software, Software.MEGATRON)
         norm_backward = np.where(fast, _FAST_NORM_BACKWARD, norm_backward)
     sublayers = 1.0 if layer.parallel_residual else 2.0
     dropout = training.dropout > 0
     gated = layer.mlp is not None and layer.mlp.gated
     gated |= layer.moe is not None and layer.moe.gated
     rotary = model.position == "rotary"
-    rotation = np.where(compiled | (software == Software.MEGATRON), 2.0, 8.0)
+    rotation = np.where(compiled | any_of(software, Software.MEGATRON), 2.0, 8.0)
     residual = 3.0 + (0.5 if dropout else 0.0)
     loose_residual = 3.0 + (2.5 if dropout else 0.0)
     score_operators = {"eager": 9.0, "fused_softmax": 4.0}.get(training.attention, 1.0)

@@ -20,7 +20,7 @@ from cost_model.plans import Floats, Ints, PlanTable
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 
-BLOCK = 16_384
+BLOCK = 32_768
 """Plans evaluated at once, so that the columns of a block stay in the cache."""
 
 

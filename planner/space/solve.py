@@ -9,8 +9,8 @@ from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software
 from planner.rules import World
 from planner.rules.columns import largest_stage
 
-FEW, CUTS = 200, 12
-"""Plans so few that a call costs more than its rows are cut at even distances too."""
+CHEAP = 4_000
+"""Rows up to which a call costs more than they do: few plans are cut at even distances too."""
 
 LOWER = 0.98
 """Bytes to aim at, over bytes that did not fit."""
@@ -71,8 +71,10 @@ def first_fitting(world: World, rows: PlanTable, judge: Judge, most_bytes: float
         share = np.clip((below[open_rows] - aim) / fall, 0.0, 1.0)
         guess = at + np.ceil(share * (to - at) - 1e-9).astype(np.int64)
         tried = np.stack([(at + guess) // 2, guess - 1, guess, (guess + to) // 2], axis=1)
-        if len(open_rows) <= FEW:
-            steps = at[:, None] + (to - at)[:, None] * np.arange(1, CUTS) // CUTS
+        cuts = CHEAP // len(open_rows) - tried.shape[1]
+        if cuts > 1:
+            cuts = min(cuts, int((to - at).max()))
+            steps = at[:, None] + (to - at)[:, None] * np.arange(1, cuts) // cuts
             tried = np.concatenate([tried, steps], axis=1)
         tried = np.sort(np.clip(tried, at[:, None] + 1, to[:, None] - 1), axis=1)
         judged, total = judge(_with(rows.take(open_rows), tried))

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cost_model.plans import PlanTable
-from cost_model.predict import predict
+from cost_model.predict import BLOCK, predict
 from planner.request import PlanRequest, Resolved
 from planner.search import search
 from planner.space import enumerate_plans
@@ -21,8 +21,6 @@ TARGET_SECONDS = {8: 0.05, 64: 0.5, 512: 0.5, 4096: 2.0}
 """Seconds in which the complete space of llama-3.1-70b must be ranked, by GPUs."""
 TARGET_PLANS_PER_S = 1_000_000
 TARGET_RSS_MIB = 1024
-BLOCK = 16_384
-"""Plans a call, as the search makes them."""
 
 
 def request(gpus: int) -> Resolved:
