@@ -210,11 +210,7 @@ def _options(plan: Plan, world: _World) -> list[tuple[str, Plan]]:
         steps = plan.micro_batch * plan.grad_accum
         option(f"micro-batch 1 and accumulation {steps}", micro_batch=1, grad_accum=steps)
     if plan.reduce_bucket > 50_000_000 and plan.zero_stage:
-        option(
-            "reduce and all-gather buckets of 5e7",
-            reduce_bucket=50_000_000,
-            allgather_bucket=50_000_000,
-        )
+        option("reduce_bucket_size 5e7", reduce_bucket=50_000_000)
     return out
 
 
