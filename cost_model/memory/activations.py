@@ -13,6 +13,7 @@ import numpy as np
 
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.memory.adapters import adapter_inputs
+from cost_model.memory.parameters import stacks_experts
 from cost_model.memory.precision import element_bytes
 from cost_model.memory.profile import by_software
 from cost_model.plans import Bools, Floats, Ints, PlanTable
@@ -50,6 +51,8 @@ class Shards:
     gathers: Floats
     """Shards of keys and values that all-gather context parallelism brings together; else 0."""
     selective: Bools
+    loops: Bools
+    """Whether experts are applied one after the other (transformers)."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def shards(
         score_bytes=_score_bytes(coefficients, training, software),
         gathers=np.where(table.cp_all_gather, table.cp, 0).astype(np.float64),
         selective=table.recompute == 1,
+        loops=stacks_experts(coefficients, table),
     )
 
 
@@ -262,7 +266,9 @@ def _experts(moe: Moe, hidden: int, element: Floats, on: Shards) -> tuple[Floats
     """Kept bytes and gradient transients per token of a mixture of experts.
 
     Each of the top_k copies of a token keeps its dispatched input, the expert's intermediates and
-    its output (for the gradient of the router's weight); the router keeps fp32 probabilities.
+    its output (for the gradient of the router's weight); the router keeps fp32 probabilities. One
+    after the other, one expert's gradients are there at a time, and where those of their weights
+    are added up (stacked_expert_gradients) two experts are through.
     """
     copies = moe.top_k * on.capacity
     tensors = on.gated_saved if moe.gated else on.plain_saved
@@ -270,4 +276,5 @@ def _experts(moe: Moe, hidden: int, element: Floats, on: Shards) -> tuple[Floats
     shared = element * moe.shared_intermediate * tensors / on.tp
     router = 8.0 * moe.experts
     grads = copies * element * (2 * hidden + (3.0 if moe.gated else 2.0) * moe.intermediate / on.tp)
+    grads = np.where(on.loops, (grads - 2 * routed) / moe.experts, grads)
     return routed + shared + router, grads

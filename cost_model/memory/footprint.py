@@ -91,19 +91,18 @@ def footprint(
         static["parameters"] += Sum({"params": buffers.secondary})
     start = _init(plans, buffers, weights, states, gpu_bytes)
     between, kept = Sum(work=work.between), Sum(work=work.logits_kept)
-    activations = Sum(work=work.activations)
     moments: tuple[Parts, ...] = (
         {"parameters": Sum(plans=start)},
         {
             "working": Sum(work=work.at_loss),
             "gradients": gradients,
-            "activations": activations,
+            "activations": Sum(work=work.activations),
             "logits": Sum(work=work.logits_peak),
         },
         {
             "working": Sum(work=work.in_layer),
             "gradients": gradients,
-            "activations": activations,
+            "activations": Sum(work=work.of_layers),
             "logits": kept,
             "buckets": backward,
         },

@@ -52,11 +52,12 @@ def head_params(model: ModelSpec, tp: Floats, shards: Bools, has_embedding: Bool
     return own + np.where(has_embedding, 0.0, model.head_matmul_params / split)
 
 
-def stacks_experts(table: PlanTable) -> Bools:
-    """Whether the experts of a layer are stacked in two tensors (transformers, as of version 5);
-    cut over ranks or given a capacity they are modules of their own (DeepSpeed's layer) [rows]."""
+def stacks_experts(coefficients: MemoryCoefficients, table: PlanTable) -> Bools:
+    """Whether the experts of a layer are stacked in two tensors and applied one after the other
+    (transformers, as of version 5); cut over ranks or given a capacity they are modules of their
+    own (DeepSpeed's layer) [rows]."""
     found: Bools = (table.ep == 1) & (table.capacity_factor == 0)
-    return found
+    return found & (by_software(coefficients, table.software, "zero_engine") > 0)
 
 
 def largest_matrix(
@@ -84,20 +85,18 @@ def stacked_expert_gradients(
     """Elements of whole expert gradients alive at once, under DeepSpeed without experts over ranks.
 
     transformers stacks the experts of a layer in two tensors and applies them one after the other
-    (MixtralExperts.forward): each expert's slice has a gradient of the whole stack, so two of the
-    first (gate and up, the sum and the new one) and one of the second are there. The engine on fake
-    tensors has a third of the first for a moment, as autograd adds those out of place. A grouped
-    product has one of each.
+    (MixtralExperts.forward): each expert's slice has a gradient of the whole stack. Three of the
+    first (gate and up: the sum so far, the new one and the new sum) and one of the second are there
+    in the engine on fake tensors, which autograd adds out of place; on a GPU it may add in place.
+    A grouped product has one of each.
     """
     most = 0.0
     for layer in model.kinds:
         if layer.moe is not None:
             first, second = (2, 1) if layer.moe.gated else (1, 1)
-            slice_ = first / layer.moe.experts  # of the expert whose turn it is
-            share = (2 * first + second + slice_) / (first + second)
+            share = (3 * first + second) / (first + second)
             most = max(most, layer.expert_params * share)
-    stacked = by_software(coefficients, table.software, "zero_engine") > 0
-    stacked &= stacks_experts(table)
+    stacked = stacks_experts(coefficients, table)
     return np.where(stacked, most / table.tp, 0.0)
 
 

@@ -57,6 +57,8 @@ class StageWork:
     """Parameters beyond a fair share, where tensor-parallel ranks hold the same ones."""
     activations: Floats
     """Kept for the backward pass, over the micro-batches in flight."""
+    of_layers: Floats
+    """The same when the head's backward pass is done."""
     logits_peak: Floats
     logits_kept: Floats
     logits_cached: Floats
@@ -177,7 +179,7 @@ def plan_work(
         host_checkpoint=np.where(table.cpu_checkpointing, checkpoint, 0.0),
         head_input=on.tokens * on.replicated * model.hidden * (on.norm_bytes + head_input),
         stage_output=np.where(table.pipelined, on.tokens * on.element * model.hidden / on.tp, 0.0),
-        matrix=largest_matrix(model, training, on.tp, sharded, stacks_experts(table)),
+        matrix=largest_matrix(model, training, on.tp, sharded, stacks_experts(coefficients, table)),
         logits=logits,
         expert_gradient=experts,
         stays=stays(coefficients, model, training, table),
@@ -218,6 +220,8 @@ def stage_work(
     at_end = work.workspace + transient + whole + work.expert_gradient
     last = stages.has_head
     in_flight = layers_in_flight(table, stages.index)
+    passing = transient + work.expert_gradient
+    of_layers = acts * in_flight + np.where(last, 0.0, work.stage_output * in_flight)
     return StageWork(
         dense=dense,
         expert=expert,
@@ -228,8 +232,8 @@ def stage_work(
         matrix=work.matrix,
         wide=_wide(model, training, work, stages),
         replicated=_replicated(model, table, work, stages),
-        activations=acts * in_flight
-        + np.where(last, work.head_input, work.stage_output * in_flight),
+        activations=of_layers + np.where(last, work.head_input, 0.0),
+        of_layers=of_layers,
         logits_peak=np.where(last, work.logits.peak, 0.0),
         logits_kept=np.where(last, work.logits.kept, 0.0),
         logits_cached=np.where(last, work.logits.cached, 0.0),
@@ -239,7 +243,7 @@ def stage_work(
         at_end=np.maximum(at_end, between),
         oversized=element_bytes(training)
         * oversized_elements(model, table, stages, work.vocabulary_ranks, work.stays),
-        unsent=np.maximum(acts * np.maximum(1 - FILLED / held.all, 0.0) - transient, 0.0),
+        unsent=np.maximum(acts * np.maximum(1 - FILLED / held.all, 0.0) - passing, 0.0),
         unreduced=acts
         * np.maximum(1 - (FILLED / 2 + held.layer) / np.maximum(dense + expert, 1), 0),
         between=between,

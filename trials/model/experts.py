@@ -60,7 +60,7 @@ class Experts(nn.Module):
             tokens = places // k
             y = self._expert(x[tokens], expert)
             y = y * weights.flatten()[places].unsqueeze(-1)
-            out = out.index_add(0, tokens, y)
+            out.index_add_(0, tokens, y)
         return out
 
     def _counts(self, index: Tensor) -> list[int]:

@@ -103,8 +103,14 @@ def test_llamas_trainer_keeps_what_products_gave_and_residuals() -> None:
     found = detail(spec, dgx(1), training, plan)
     at = next(m.categories for m in found.moments if m.moment == "layer")
     layer = 2048 * ((4 + 4.5 + 14) * 8192 + 4 * 64)
-    head = 2048 * (2 + 2) * 8192  # the last norm's input, and what it gives
-    assert at["activations"] == pytest.approx(80 * layer + head)
+    assert at["activations"] == pytest.approx(80 * layer)
+
+
+def test_what_the_head_keeps_is_gone_when_the_layers_come_back() -> None:
+    plan = Plan(software=Software.MEGATRON)
+    training = BF16.model_copy(update={"fused_norm": True})
+    loss, layer = (moment(plan, training, name)["activations"] for name in ("loss", "layer"))
+    assert loss - layer == pytest.approx(2048 * 4096 * (2 + 2))  # the last norm's input and output
 
 
 def test_nemos_master_copy_is_the_other_half_of_a_bf16_weight() -> None:
