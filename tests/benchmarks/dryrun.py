@@ -98,7 +98,9 @@ def reach() -> Iterator[Run]:
                         if (zero == 0 and offload) or (zero < 3 and offload is _BOTH):
                             continue
                         knobs = {"dp": dp, "zero_stage": zero, "recompute": recompute, **offload}
-                        yield Run(name, knobs, {})
+                        # the last rank's part of the gradients comes first, under ZeRO 1 and 2
+                        rank = dp - 1 if zero in (1, 2) else 0
+                        yield Run(name, knobs, {}, rank=rank)
 
 
 _BOTH = {"offload_optimizer": "cpu", "offload_param": "cpu"}
@@ -177,8 +179,9 @@ def main() -> None:
     if args.run:
         runs = _measured(console, chosen(runs), runs)
     if args.missing:
-        known = {_key(run) for run in runs}
-        runs = _measured(console, [r for r in chosen(list(reach())) if _key(r) not in known], runs)
+        known = {_key(replace(run, rank=0)) for run in runs}
+        wanted = [r for r in chosen(list(reach())) if _key(replace(r, rank=0)) not in known]
+        runs = _measured(console, wanted, runs)
     rows = compare(console, chosen(runs))
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
