@@ -106,6 +106,8 @@ class Ring:
     """Seconds that an empty all-gather or reduce-scatter takes."""
     per_byte: Floats
     """Seconds that a byte of an all-gather's whole takes; of an all-reduce's payload twice."""
+    pace: Floats
+    """Rate at which it runs over that of a group on the fast link alone, at most 1."""
 
     @classmethod
     def of(cls, topology: Topology, size: Ints, stride: Ints) -> "Ring":
@@ -126,10 +128,13 @@ class Ring:
         remote = np.minimum(nodes - 1, 2 * np.log2(nodes))
         local_wire = np.where(members > 1, 1.0 / topology.local_rate(members, stride), 0.0)
         remote_wire = far / topology.group_network_rate(members)
+        wire = np.maximum(local_wire, remote_wire)
+        fastest = 1.0 / topology.island_bytes_per_s
         return cls(
             whole_start=base + 2.0 * (local * hop + remote * remote_hop),
             start=base + around,
-            per_byte=np.maximum(local_wire, remote_wire) * ((size - 1) / size),
+            per_byte=wire * ((size - 1) / size),
+            pace=fastest / np.maximum(wire, fastest),
         )
 
     def all_reduce(self, n_bytes: Floats) -> Floats:
@@ -149,7 +154,8 @@ class Ring:
 
     def take(self, rows: Ints) -> "Ring":
         """The groups of an index array."""
-        return Ring(*(c.take(rows) for c in (self.whole_start, self.start, self.per_byte)))
+        columns = (self.whole_start, self.start, self.per_byte, self.pace)
+        return Ring(*(c.take(rows) for c in columns))
 
 
 def all_reduce_seconds(topology: Topology, n_bytes: Floats, size: Ints, stride: Ints) -> Floats:

@@ -123,21 +123,23 @@ def _layer_costs(
     comm_us = software_column(known, "comm_host_us", table.software)
     zero3 = software_column(known, "zero3_host_us", table.software) * (table.zero_stage == 3)
     tp = table.tp.astype(float)
+    copied = software_column(known, "tp_traffic_ratio", table.software)
     # Megatron's checkpoint of the feed-forward repeats its traffic, half of a layer's, too
     again = 0.5 * any_of(table.software, Software.MEGATRON)
     costs = []
     for kind, times, traffic in zip(model.kinds, shapes.layers, shapes.traffic, strict=True):
         issued = spread(times.operators) * host_us
         sent = spread(traffic.collectives) * comm_us + zero3
+        tp_forward = copied * spread(traffic.tp_forward)
         costs.append(
             _LayerCost(
                 forward=spread(times.forward),
                 backward=spread(times.backward),
                 again=spread(times.again_forward),
                 core=spread(times.core_forward) * selective
-                + (spread(times.mlp_forward) + again * spread(traffic.tp_forward)) * feed_forward,
-                tp_forward=spread(traffic.tp_forward),
-                tp_backward=spread(traffic.tp_backward),
+                + (spread(times.mlp_forward) + again * tp_forward) * feed_forward,
+                tp_forward=tp_forward,
+                tp_backward=copied * spread(traffic.tp_backward),
                 sp_forward=spread(traffic.sp_forward),
                 sp_backward=spread(traffic.sp_backward),
                 ep_forward=spread(traffic.ep_forward),

@@ -42,7 +42,8 @@ class GpuCoefficients(Frozen):
     flash_backward_ratio: float = Field(gt=0, le=1.5)
     """Backward rate of a flash kernel over its forward rate; it does 2.5 times the work."""
     comm_slowdown: float = Field(ge=0, le=1)
-    """How much longer compute takes while a collective runs beside it: SMs and memory taken."""
+    """How much longer compute takes while a collective runs beside it at the rate of the fast link:
+    multiprocessors and memory taken."""
     fp32_efficiency: float = Field(default=0.93, gt=0)
     """Share of the fp32 peak that a large product sustains on the vector units, which unlike
     matrix units are easy to feed."""
@@ -89,6 +90,9 @@ class SoftwareCoefficients(Frozen):
     zero_traffic_ratio: float = Field(default=1.0, gt=0)
     """Time of ZeRO's gathers and reductions over that of one flat buffer of the same bytes: copies
     into buckets and out of them, many small parameters."""
+    tp_traffic_ratio: float = Field(default=1.0, gt=0)
+    """Time of a layer's tensor-parallel collectives over that of the bare collective: tensors made
+    contiguous before, joined and cast behind."""
     zero_pieces_per_layer: float = Field(default=0.0, ge=0)
     """Tensors of a layer that ZeRO 1 and 2 gather and reduce one by one; 0 where buckets or flat
     buffers travel. Over many replicas each waits for a ring of them."""

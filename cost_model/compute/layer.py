@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.compute.attention import core_seconds
+from cost_model.compute.attention import core_seconds, fused_softmax_runs
 from cost_model.compute.gemm import Products, gemm_seconds, stack
 from cost_model.compute.profile import Passes, passes
 from cost_model.compute.rates import Rates
@@ -13,6 +13,7 @@ from cost_model.plans import Bools, Floats, PlanTable, Software, any_of
 from cost_model.specs.model import Attention, Layer, ModelSpec
 from cost_model.specs.training import TrainingSpec
 
+_LOOSE_SOFTMAX = 6.0
 _Product = tuple[Floats, Floats, Floats, Floats]
 
 
@@ -146,8 +147,21 @@ def layer_times(
         core_forward=core_forward,
         mlp_forward=again + p.activation_forward * inner * rates.element_bytes / rates.bytes_per_s,
         again_forward=forward - np.where(stops, times[count - 1], 0.0),
-        operators=p.operators + (12.0 if layer.moe is not None else 0.0),
+        operators=p.operators
+        + (12.0 if layer.moe is not None else 0.0)
+        + _loose_softmax(layer, training, table),
     )
+
+
+def _loose_softmax(layer: Layer, training: TrainingSpec, table: PlanTable) -> Floats:
+    """Operators more that the host issues where Megatron's fused softmax does not take the shape
+    [plans]: cast, scale, mask, softmax and cast back for one (fusions/fused_softmax.py,
+    forward_torch_softmax)."""
+    if training.attention != "fused_softmax" or layer.attention is None:
+        return np.zeros(len(table))
+    heads = layer.attention.heads * table.micro_batch / table.tp
+    loose = ~(fused_softmax_runs(heads, training.seq_len) | table.compile)
+    return np.where(loose, _LOOSE_SOFTMAX, 0.0)
 
 
 def _cast_seconds(products: Products, count: int, rates: Rates, vendor: Bools) -> Floats:

@@ -90,7 +90,7 @@ _GPU_FIELDS: tuple[Limits, ...] = (
     ("vendor_flash_efficiency", 0.10, 0.95, 0.55, 0.25),
     ("flash_backward_ratio", 0.40, 1.20, 0.80, 0.15),
     ("kernel_overhead_us", 0.50, 12.0, 2.0, 0.50),
-    ("comm_slowdown", 0.05, 0.30, 0.2, 0.40),
+    ("comm_slowdown", 0.05, 0.60, 0.40, 0.20),
 )
 _LINK_FIELDS: tuple[Limits, ...] = (
     ("efficiency", 0.03, 0.98, 0.55, 0.25),
@@ -121,6 +121,11 @@ _SHARDING_ENGINES = (("deepspeed", "deepspeed_pipeline", "megatron_deepspeed"), 
 """Software that shards by the same code. Megatron's distributed optimizer moves flat buffers. The
 releases of 2021, which most of DeepSpeed's rows ran, gathered parameter by parameter and would have
 it at four; today's gather what belongs together at once, hence the bound."""
+
+_COPIES: Limits = ("tp_traffic_ratio", 1.0, 2.5, 1.15, 0.20)
+_COPYING = ("aa_scaling", "nanotron", "fsdp")
+"""Frameworks whose tensor parallelism is written in PyTorch's own collectives, with copies around
+them. Megatron's, which DeepSpeed's examples use too, hands its buffers over as they are."""
 
 
 def document(coefficients: Coefficients) -> dict[str, Any]:
@@ -160,6 +165,8 @@ def free_parameters(coefficients: Coefficients) -> list[Parameter]:
         add([("software", software)], limits)
     for engine in _SHARDING_ENGINES:
         add([("software", s) for s in engine], _SHARDING)
+    for framework in _COPYING:
+        add([("software", framework)], _COPIES)
     return found
 
 
