@@ -107,6 +107,8 @@ RULES: dict[str, str] = {
     "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",
     "whole_square": "llm-foundry's runs with FlashAttention-2 take as long as the published kernel"
     " over the whole square of scores, on A100 (202 against 203 TFLOP/s) and H100 (335 and 335)",
+    "packed_sequences": "of short samples packed into one sequence each attends within itself, as"
+    " within a window of its length",
     "fused_kernels": "Megatron fuses norms and bias-dropout-add; compiled graphs fuse them too",
     "lamb_as_adam": "LAMB holds Adam's states",
     "masked_head": "NVIDIA's BERT computes the output matrix at the masked positions only, 15 %",

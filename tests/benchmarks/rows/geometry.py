@@ -30,6 +30,8 @@ _VOCABULARIES = (
 )
 
 _GATED = r"llama|mistral|mixtral|qwen|gemma|baichuan|chatglm|internlm|aquila|deepseek|yi-"
+_SQUAD_TOKENS = 192
+"""Tokens of a question of SQuAD with its paragraph and answer, on average."""
 
 
 @dataclass(frozen=True)
@@ -261,15 +263,18 @@ def as_computed(raw: RawRow, model: ModelSpec, training: TrainingSpec, ledger: L
     name = f"{raw.text('framework')} {raw.notes}".lower()
     if training.attention == "flash2" and re.search(r"llm-foundry", name):
         ledger.assume("whole_square")
-        return _unmasked(model)
+        return _masked_as(model, causal=False)
+    if "packed squad" in name:
+        ledger.assume("packed_sequences")
+        return _masked_as(model, window=_SQUAD_TOKENS)
     return model
 
 
 @cache
-def _unmasked(model: ModelSpec) -> ModelSpec:
-    whole = {"causal": False}
+def _masked_as(model: ModelSpec, causal: bool = True, window: int | None = None) -> ModelSpec:
+    mask = {"causal": causal, "window": window}
     kinds = tuple(
-        kind.model_copy(update={"attention": kind.attention.model_copy(update=whole)})
+        kind.model_copy(update={"attention": kind.attention.model_copy(update=mask)})
         if kind.attention
         else kind
         for kind in model.kinds
