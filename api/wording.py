@@ -1,5 +1,6 @@
 """Plans and requests in short, for people; without the web and job frameworks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from cost_model.plans import Plan
@@ -24,10 +25,13 @@ def summary(plan: Plan) -> str:
         layers = "" if plan.recompute_layers < 0 else f"({plan.recompute_layers} layers)"
         parts.append(f"recompute-{plan.recompute.name.lower()}{layers}")
     if plan.offload_optimizer:
-        parts.append(f"optimizer-on-{plan.offload_optimizer.name.lower()}")
+        share = "" if plan.offload_ratio == 1 else f"({100 * plan.offload_ratio:.0f}%)"
+        parts.append(f"optimizer-on-{plan.offload_optimizer.name.lower()}{share}")
     if plan.offload_param:
         parts.append(f"params-on-{plan.offload_param.name.lower()}")
+    first, last = plan.first_stage_layers, plan.last_stage_layers
     flags = (
+        (first > 0 or last > 0, f"ends-of-{first}-and-{last}-layers"),
         (plan.sequence_parallel, "sequence-parallel"),
         (plan.vpp > 1, f"interleaved{plan.vpp}"),
         (plan.hpz > 1, f"hpz{plan.hpz}"),
@@ -61,6 +65,16 @@ def summary_of(resolved: Resolved) -> dict[str, Any]:
         "training": training.model_dump(mode="json", exclude_none=True),
         "objective": resolved.search.objective,
     }
+
+
+def method_of(training: Mapping[str, Any]) -> str:
+    """What is trained, of a training run as plain data: all weights, or adapters."""
+    lora = training.get("lora")
+    if lora is None:
+        return "all weights"
+    kind = "QLoRA" if lora["quantized_base"] else "LoRA"
+    doubled = ", double quantized" if lora.get("double_quantized") else ""
+    return f"{kind} of rank {lora['rank']}{doubled}"
 
 
 def standing(status: str) -> str:

@@ -14,7 +14,7 @@ from api.cli.search import PANEL, searched, takes_search, takes_search_beside_kn
 from api.cli.table import console
 from api.completion import with_own_plan
 from api.schemas.explain import Explained
-from api.wording import summary_of
+from api.wording import method_of, summary_of
 from cost_model.plans import Plan
 from planner.errors import Problem, RequestError
 from planner.explain import why_not as explain_why_not
@@ -36,6 +36,7 @@ def title_of(resolved: Resolved) -> str:
         f"{model['name']} ({_parameters(model['parameters'])} parameters) on "
         f"{cluster['gpus']} x {cluster['gpu']} ({nodes}), "
         f"{training['seq_len']} tokens x {training['global_batch']} sequences a step"
+        + ("" if training.get("lora") is None else f", {method_of(training)}")
     )
 
 

@@ -43,6 +43,13 @@ LET_GO_SECONDS = 5
 
 ENDED = ("ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
 
+LOOK_S = {PLAN_QUEUE: 0.1, DRY_RUN_QUEUE: 0.5, CAMPAIGN_QUEUE: 0.5}
+"""How often each queue is looked at: a search may be awaited by a person, what comes after takes
+long itself, and every look costs processor time also where nothing is to be done."""
+
+OTHERS_LOOK_S = 0.25
+"""The same of trials."""
+
 CAMPAIGNS = 16
 """Campaigns at a time: they wait for trials, whose executors have limits of their own."""
 
@@ -123,7 +130,7 @@ class Jobs:
             DBOS.register_queue(
                 queue,
                 worker_concurrency=at_a_time,
-                polling_interval_sec=0.1,
+                polling_interval_sec=LOOK_S.get(queue, OTHERS_LOOK_S),
                 on_conflict="always_update",
             )
 

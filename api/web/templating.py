@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from api.wording import summary
+from api.wording import method_of, summary
 
 FOLDER = Path(__file__).parent
 GIB = 2**30
@@ -61,6 +61,7 @@ _ENVIRONMENT.filters |= {
     "percent": percent,
     "moment": moment,
     "knobs": summary,
+    "method": method_of,
 }
 
 

@@ -39,7 +39,8 @@ def _time(candidate: Candidate) -> str:
         for name, value in parts[1:4]
         if value > WORTH_SAYING * seconds
     ]
-    text = f"{WORDS[first].capitalize()} takes {_percent(first_seconds / seconds)} of the step"
+    name = WORDS[first]
+    text = f"{name[0].upper()}{name[1:]} takes {_percent(first_seconds / seconds)} of the step"
     return f"{text}, then {', '.join(rest)}." if rest else f"{text}; the rest is small."
 
 
@@ -97,7 +98,7 @@ def changed_knobs(candidate: Candidate, other: Candidate) -> dict[str, tuple[obj
 def _plain(value: object) -> object:
     """As JSON has it."""
     if isinstance(value, Placement):
-        return str(value)
+        return str(value) or "none"
     return value.name.lower() if isinstance(value, Enum) else value
 
 

@@ -38,6 +38,15 @@ def coherence_problems(
                 "give fp16 (with loss scaling) or fp32",
             )
         )
+    lora = training.lora
+    if lora is not None and lora.double_quantized and not lora.quantized_base:
+        problems.append(
+            Problem(
+                "/training/lora/double_quantized",
+                "true, and the base is not quantised",
+                "set quantized_base too, or leave it out",
+            )
+        )
     problems += _matmul_problems(gpu, training)
     flash = training.attention in {"flash1", "flash2"}
     if flash and training.precision == "fp32":

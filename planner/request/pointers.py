@@ -25,13 +25,14 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     """'did you mean x?' for a near miss, else the list of what is known.
 
     A name that goes on where the given one stops is nearer than one with other letters; of equal
-    ones the last, which in a row of sizes is the largest.
+    ones the last, which in a row of sizes is the largest. What stands before a slash is an owner's
+    name, as in `meta-llama/Llama-2-7b-hf`.
     """
     names = sorted(known)
     if not names:
         return "leave it out"
     folded = {name.lower().replace("_", "-"): name for name in names}
-    asked = given.lower().replace("_", "-")
+    asked = given.rpartition("/")[2].lower().replace("_", "-").removesuffix("-hf")
     longer = [name for name in folded if name.startswith(asked)] if len(asked) > 2 else []
     near = get_close_matches(asked, folded, n=5, cutoff=0.6)
     if longer:
@@ -115,6 +116,8 @@ def problem_of(error: Mapping[str, Any], root: Any) -> Problem:
     if error["type"] == "extra_forbidden":
         hint = did_you_mean(str(loc[-1]), _fields_at(root, loc[:-1]))
         return Problem(where, f"there is no field {loc[-1]!r}", hint)
+    if error["type"] in ("model_attributes_type", "model_type", "dict_type"):
+        return Problem(where, f"got {short(error.get('input'))}", "give a JSON object")
     if error["type"] == "missing":
         return Problem(where, "the field is missing", "it is required")
     message = str(error["msg"])

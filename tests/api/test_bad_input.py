@@ -42,8 +42,15 @@ def _with(path: str, value: Any) -> dict[str, Any]:
             "/model/config/hidden_size",
             "-1",
         ),
+        (_with("model/preset", "meta-llama/Llama-2-13b-hf"), "/model/preset", "llama-2-13b"),
+        (
+            _with("training/lora", {"double_quantized": True}),
+            "/training/lora/double_quantized",
+            "quantized_base",
+        ),
         ({"model": "llama-2-13b"}, "/cluster", "required"),
-        ([], "", "object"),
+        (_with("cluster", 5), "/cluster", "give a JSON object"),
+        ([], "", "give a JSON object"),
     ],
 )
 def test_a_refusal_names_the_field_and_what_would_do(

@@ -74,6 +74,8 @@ def test_the_form_sets_any_field_of_a_request(client: TestClient) -> None:
     training = found["summary"]["training"]
     assert training["matmul_precision"] == "fp8"
     assert training["lora"]["double_quantized"]
+    page = client.get(answer.headers["location"]).text
+    assert "QLoRA of rank 16, double quantized" in page
     wrong = _send(client, others="matmul_precision")
     assert wrong.status_code == 422
     assert "path=value" in wrong.text

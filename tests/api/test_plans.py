@@ -59,6 +59,15 @@ def test_pages_follow_next_to_the_end_without_gaps(
     assert memory == sorted(memory, reverse=True)
 
 
+def test_the_ranking_runs_from_the_fastest_to_the_slowest_and_no_two_plans_read_alike(
+    client: TestClient, done: dict[str, Any]
+) -> None:
+    items = client.get(done["links"]["candidates"], params={"limit": 50}).json()["items"]
+    seconds = [c["step_seconds"] for c in items]
+    assert seconds == sorted(seconds)
+    assert len({c["summary"] for c in items}) == len(items)
+
+
 def test_filters_pick_by_knob_and_by_measure(client: TestClient, done: dict[str, Any]) -> None:
     url = done["links"]["candidates"]
     every = client.get(url, params={"limit": 1000}).json()["items"]

@@ -28,6 +28,15 @@ def test_what_bounds_a_plan_is_its_longest_part(result: SearchResult) -> None:
         assert one.step.parts[one.why.bound_by] == max(one.step.parts.values())
 
 
+def test_a_sentence_keeps_the_names_of_what_bounds_a_plan() -> None:
+    resolved = resolve(
+        "llama-2-7b", nodes=1, fixed={"zero_stage": 3, "offload_param": "nvme"}, keep=1
+    )
+    (one,) = search(resolved).candidates
+    assert one.why is not None
+    assert any("PCIe" in sentence for sentence in one.why.sentences), one.why.sentences
+
+
 def test_days_and_cost_follow_from_the_token_budget(result: SearchResult) -> None:
     """10^10 tokens at 64 x 2048 a step are 76,294 steps."""
     one = result.candidates[0]
