@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from cost_model.specs import ClusterSpec, Gpu, Node
 
@@ -103,3 +104,15 @@ def _slowest_gpu(gpus: Sequence[Gpu]) -> Gpu:
             "bf16_tflops": None if None in bf16 else slowest.bf16_tflops,
         }
     )
+
+
+def as_request(group: ClusterSpec) -> dict[str, Any]:
+    """One group as the cluster part of a request has it."""
+    node = group.node.model_dump(mode="json", exclude_none=True)
+    return {
+        "name": group.name,
+        "nodes": group.nodes,
+        **node,
+        "network": group.network.model_dump(mode="json"),
+        **({} if group.usd_per_gpu_hour is None else {"usd_per_gpu_hour": group.usd_per_gpu_hour}),
+    }

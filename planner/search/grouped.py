@@ -6,7 +6,7 @@ from dataclasses import replace
 from cost_model.plans import Software
 from cost_model.specs import ClusterSpec
 from planner.candidate import Candidate
-from planner.explain import explained
+from planner.explain import WhatIf, explained, what_if
 from planner.groups import options, reordered
 from planner.objectives import candidate_key
 from planner.request.request import Resolved
@@ -34,9 +34,10 @@ PLACEMENTS = 4
 """Plans kept of a union for each that is asked for."""
 
 
-def search_groups(
-    resolved: Resolved, search_one: Callable[[Resolved], SearchResult]
-) -> SearchResult:
+SearchOne = Callable[[Resolved], SearchResult]
+
+
+def search_groups(resolved: Resolved, search_one: SearchOne) -> SearchResult:
     """One ranking over all options; each candidate names the nodes it runs on."""
     found = options(resolved.groups)
     results = [
@@ -67,8 +68,19 @@ def search_groups(
         baseline=min(thumbs, key=_seconds, default=None),
         around=largest.around,
         notes=(GOVERNED, UNEVEN_BATCHES, *unions, *largest.notes),
-        what_if=largest.what_if,
+        what_if=_what_if(resolved, kept, search_one),
     )
+
+
+def _what_if(
+    resolved: Resolved, kept: Sequence[Candidate], search_one: SearchOne
+) -> tuple[WhatIf, ...]:
+    def best_of(changed: Resolved) -> Candidate | None:
+        return next(iter(search_groups(changed, search_one).candidates), None)
+
+    if not (kept and resolved.search.what_if):
+        return ()
+    return what_if(resolved, kept[0], best_of)
 
 
 def _best_placements(ranked: Sequence[Candidate]) -> list[Candidate]:
@@ -101,6 +113,7 @@ def _on(resolved: Resolved, cluster: ClusterSpec) -> Resolved:
         pipelined = tuple(s for s in search.software if s in PIPELINES)
         narrowed = {"limits": search.limits | {"pp": both}, "software": pipelined}
         search = search.model_copy(update=narrowed)
+    search = search.model_copy(update={"what_if": False})  # asked of all groups together
     return replace(resolved, cluster=cluster, search=search, groups=())
 
 

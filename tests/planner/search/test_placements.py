@@ -162,3 +162,16 @@ def test_a_placement_on_equal_nodes_is_refused() -> None:
 def test_stages_on_three_groups_are_searched() -> None:
     found = search(_ask(A100, H100, {"preset": "dgx-a100-80g", "nodes": 1}, keep=200))
     assert any(len(one.stages_on) == 3 for one in found.candidates)
+
+
+def test_one_more_node_is_asked_of_every_group_and_its_patch_makes_the_request() -> None:
+    asked = _ask(A100, H100, what_if=True, fixed={"pp": 2, "zero_stage": 1})
+    answers = search(asked).what_if
+    told = [one.what for one in answers]
+    assert told[:2] == ["one more node of dgx-a100-40g", "one more node of dgx-h100"]
+    assert "half the network bandwidth" in told
+    first = answers[1]
+    groups = first.patch["cluster"]["groups"]
+    changed = search(_ask(*groups, fixed={"pp": 2, "zero_stage": 1})).candidates[0]
+    assert first.candidate is not None
+    assert changed.step.seconds == pytest.approx(first.candidate.step.seconds)
