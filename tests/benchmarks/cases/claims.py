@@ -61,6 +61,7 @@ def _all(case: Fields) -> Iterator[Claim]:
         other = outcome_of(str(value)) if key != "outcome" else None
         if other is not None:
             yield from _variant(case, config, key, other)
+    yield from _fixed(case, config, text(observed, "fix"))
     if isinstance(observed.get("oom"), list):
         for words in observed["oom"]:
             row = {k.lower(): int(n) for k, n in re.findall(r"(PP|TP|MBS)(\d+)", str(words))}
@@ -101,6 +102,21 @@ def _plain(case: Fields, config: Fields, observed: Fields, outcome: Outcome) -> 
             "oom_gpu",
             lambda: question_of(case, {**config, "mbs": too_many}, gpu_counts(case)[0]),
         )
+
+
+def _fixed(case: Fields, config: Fields, fix: str) -> Iterator[Claim]:
+    """What the thread says made it run, where that is a knob of the plan."""
+    changes: dict[str, Any] = {}
+    if "checkpointing" in fix:
+        changes["act_ckpt"] = True
+    micro, chunks = re.search(r"mbs ?<?= ?(\d+)", fix), re.search(r"vpp ?= ?(\d+)", fix)
+    if micro:
+        changes["mbs"] = int(micro.group(1))
+    if chunks:
+        changes["vpp"] = int(chunks.group(1))
+    if changes:
+        one = {**config, **changes}
+        yield Claim(f"with {fix}", "fits", lambda: question_of(case, one, gpu_counts(case)[0]))
 
 
 def _sizes_that_fail(geometry: Fields, observed: Fields) -> list[Any]:
