@@ -25,6 +25,7 @@ Stack = Literal[
     "torchtitan",
     "nemo",
     "dt_fm",
+    "lightning",
 ]
 
 

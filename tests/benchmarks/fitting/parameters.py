@@ -116,11 +116,22 @@ _SOFTWARE_FIELDS: tuple[Limits, ...] = (
     ("step_ms", 0.5, 200.0, 6.0, 0.80),
     ("dp_overlap", 0.05, 1.0, 0.7, 0.40),
 )
-_SHARDING: Limits = ("zero_traffic_ratio", 0.8, 2.5, 1.2, 0.30)
-_SHARDING_ENGINES = (("deepspeed", "deepspeed_pipeline", "megatron_deepspeed"), ("fsdp",))
-"""Software that shards by the same code. Megatron's distributed optimizer moves flat buffers. The
-releases of 2021, which most of DeepSpeed's rows ran, gathered parameter by parameter and would have
-it at four; today's gather what belongs together at once, hence the bound."""
+_SHARDING: dict[tuple[str, ...], Limits] = {
+    ("deepspeed", "deepspeed_pipeline", "megatron_deepspeed"): (
+        "zero_traffic_ratio",
+        0.8,
+        2.5,
+        1.2,
+        0.30,
+    ),
+    ("lightning",): ("zero_traffic_ratio", 0.8, 2.5, 1.2, 0.30),
+    ("fsdp",): ("zero_traffic_ratio", 0.8, 2.5, 1.2, 0.10),
+}
+"""Software that shards by the same code. Megatron's distributed optimizer moves flat buffers, as
+FSDP does once it has copied into them; its runs are long enough to hide nearly all of it, so that
+they say little. The releases of 2021, which most of DeepSpeed's rows ran, gathered parameter by
+parameter and would have it at four; today's gather what belongs together at once, hence the
+bound."""
 
 _COPIES: Limits = ("tp_traffic_ratio", 1.0, 2.5, 1.15, 0.20)
 _COPYING = ("aa_scaling", "nanotron", "fsdp")
@@ -163,8 +174,8 @@ def free_parameters(coefficients: Coefficients) -> list[Parameter]:
         add([("networks", network)], near(network, limits))
     for software, limits in itertools.product(doc["software"], _SOFTWARE_FIELDS):
         add([("software", software)], limits)
-    for engine in _SHARDING_ENGINES:
-        add([("software", s) for s in engine], _SHARDING)
+    for engine, limits in _SHARDING.items():
+        add([("software", s) for s in engine if s in doc["software"]], limits)
     for framework in _COPYING:
         add([("software", framework)], _COPIES)
     return found

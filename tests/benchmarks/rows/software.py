@@ -61,6 +61,7 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
     (r"torchtitan", "torchtitan"),
     (r"^nemo", "nemo"),
     (r"decentralized_fm", "dt_fm"),
+    (r"^pytorch lightning", "lightning"),
 )
 
 
