@@ -172,26 +172,32 @@ def gathered_weights(plans: Plans, has: Buffers) -> tuple[Sum, Sum, Sum] | None:
 
     At the loss FSDP has gathered the head and the last layer, and there is no gradient yet; at the
     end the embedding's is there. DeepSpeed ZeRO-3 releases a gathered parameter only when more than
-    max_live_params are alive, so that many stay, or the layer in use where it is larger.
+    max_live_params are alive, so that many stay, or the layer in use where it is larger. It
+    releases a parameter by giving it another storage: slices of stacked experts that autograd has
+    saved keep the old one, and with it the whole stack, until their backward pass.
     """
     if has.live is None and has.units is None and has.whole is None:
         return None
     whole = Sum()
     if has.live is not None:
         live = np.maximum(plans.sharding(has.live), plans.quantity("largest"))
-        each = plans.sharding(np.where(has.live > 0, float(has.element), 0.0))
-        whole += Sum(plans=each * np.minimum(plans.quantity("params"), live))
+        rate = np.where(has.live > 0, float(has.element), 0.0)
+        live = np.minimum(plans.quantity("params"), live)
+        whole += Sum(plans=plans.sharding(rate) * live)
     if has.whole is not None:
         whole += Sum({"params": has.whole})
+    kept = whole
+    if has.live is not None and plans.quantity("sliced").any():
+        kept += Sum({"sliced": rate})
     if has.units is None:
-        return whole, whole, whole
+        return kept, kept, whole
     half = plans.quantity("params") / 2
     layer = np.minimum(half, plans.quantity("layer"))
     largest = np.minimum(half, plans.quantity("largest"))
     weight = plans.sharding(has.units)
     both = weight + plans.sharding(has.unit_gradients)
     return (
-        whole + Sum(plans=weight * (layer + largest) / 2),
-        whole + Sum(plans=both * layer),
+        kept + Sum(plans=weight * (layer + largest) / 2),
+        kept + Sum(plans=both * layer),
         whole + Sum(plans=both * largest),
     )

@@ -32,6 +32,10 @@ from cost_model.specs import ModelSpec, TrainingSpec
 FILLED = 1_000_000_000
 """Parameters of two buckets of ZeRO-3 by default."""
 
+RECEIVED = 4.0
+"""Tensors that came from the stage before, or go back to it, on the last stage of DeepSpeed's
+pipeline: one buffer to receive into, two micro-batches' inputs and a gradient (pipe/engine.py)."""
+
 
 @dataclass(frozen=True)
 class StageWork:
@@ -51,6 +55,8 @@ class StageWork:
     """Parameters of the largest layer."""
     matrix: Floats
     """Parameters of the largest single tensor."""
+    sliced: Floats
+    """Parameters of stacked experts whose slices the layers keep for their backward pass."""
     wide: Floats
     """Times the 8-bit states that a token table's 32-bit ones take more."""
     replicated: Floats
@@ -86,7 +92,7 @@ class StageWork:
     def quantities(self) -> dict[str, Floats]:
         """What bytes are counted per unit of, by name."""
         parameters = ("dense", "expert", "frozen", "params", "wide", "replicated")
-        others = ("unsent", "unreduced", "largest", "layer", "matrix")
+        others = ("unsent", "unreduced", "largest", "layer", "matrix", "sliced")
         return {name: getattr(self, name) for name in (*parameters, *others)}
 
 
@@ -123,6 +129,8 @@ class PlanWork:
     logits: LogitBytes
     expert_gradient: Floats
     """Whole gradients of a layer's stacked experts."""
+    slices: Bools
+    """Whether experts are slices of stacked tensors."""
     stays: Bools
     """Whether a gradient larger than a bucket stays until the step."""
     vocabulary_ranks: Floats
@@ -182,6 +190,7 @@ def plan_work(
         matrix=largest_matrix(model, training, on.tp, sharded, stacks_experts(coefficients, table)),
         logits=logits,
         expert_gradient=experts,
+        slices=stacks_experts(coefficients, table),
         stays=stays(coefficients, model, training, table),
         vocabulary_ranks=np.where(sharded, on.tp, 1.0),
         gathers=np.where(
@@ -221,7 +230,8 @@ def stage_work(
     last = stages.has_head
     in_flight = layers_in_flight(table, stages.index)
     passing = transient + work.expert_gradient
-    of_layers = acts * in_flight + np.where(last, 0.0, work.stage_output * in_flight)
+    passed = np.where(last, np.where(stages.has_embedding, 0.0, RECEIVED), in_flight)
+    of_layers = acts * in_flight + work.stage_output * passed
     return StageWork(
         dense=dense,
         expert=expert,
@@ -230,6 +240,7 @@ def stage_work(
         largest=held.largest,
         layer=held.layer,
         matrix=work.matrix,
+        sliced=work.slices * np.maximum(1 - share - partly, 0.0) * held.expert,
         wide=_wide(model, training, work, stages),
         replicated=_replicated(model, table, work, stages),
         activations=of_layers + np.where(last, work.head_input, 0.0),
