@@ -82,7 +82,8 @@ DROPPED = (
 
 
 def _notes(resolved: Resolved, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
-    plain = simpler(candidates) if resolved.search.objective == "throughput" else None
+    by_time = resolved.search.objective in ("throughput", "latency")
+    plain = simpler(candidates) if by_time else None
     notes = resolved.notes if plain is None else (*resolved.notes, plain)
     if not resolved.model.is_moe:
         return notes

@@ -81,6 +81,9 @@ LIMITS = [
     {"allow": {"sp": False, "hpz": False}},
     {"fixed": {"zero_stage": 1}},
     {"software": ["deepspeed"]},
+    {"fixed": {"overlap_comm": False}},
+    {"fixed": {"prefetch_bucket": 50_000_000}},
+    {"limits": {"reduce_bucket": {"min": 500_000_000}}},
     {"headroom_gib": 20},
     {"min_fits_probability": 0.99},
 ]
@@ -92,6 +95,23 @@ def test_a_stricter_limit_never_improves_the_best(model: str, stricter: dict[str
     cluster = {"preset": "dgx-a100-80g", "nodes": 2}
     free = _best(cluster, model, 64)
     assert _best(cluster, model, 64, **stricter) >= free * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("other", ["dgx-a100-40g", "dgx-h100", "p4d"])
+def test_another_group_of_nodes_never_lowers_the_best_throughput(other: str) -> None:
+    groups = [{"preset": "dgx-a100-80g", "nodes": 1}, {"preset": other, "nodes": 1, "name": "b"}]
+    options = {"software": ["deepspeed_pipeline"]}
+    alone = [_best(group, "llama-2-13b", 64, **options) for group in groups]
+    assert _best({"groups": groups}, "llama-2-13b", 64, **options) <= min(alone) * (1 + 1e-9)
+
+
+def test_the_order_of_groups_does_not_change_the_best_plan() -> None:
+    groups = [{"preset": "dgx-a100-80g", "nodes": 1}, {"preset": "dgx-h100", "nodes": 1}]
+    options = {"software": ["deepspeed_pipeline"], "fixed": {"pp": 2}}
+    one, other = (
+        _best({"groups": order}, "llama-2-13b", 64, **options) for order in (groups, groups[::-1])
+    )
+    assert one == pytest.approx(other)
 
 
 def test_the_order_does_not_depend_on_the_order_of_the_input() -> None:
