@@ -99,7 +99,9 @@ def _hopeless_nodes(resolved: Resolved) -> int:
 
 
 def _more_nodes(resolved: Resolved) -> Change | None:
-    """Doubles the nodes until a plan fits, then halves the interval."""
+    """Doubles the nodes until a plan fits, then halves the interval; of equal nodes alone."""
+    if resolved.cluster.groups:
+        return None
     low = max(resolved.cluster.nodes, _hopeless_nodes(resolved))
     high = 2 * low
     best = None

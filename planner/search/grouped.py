@@ -3,15 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cost_model.plans import Software
 from cost_model.specs import ClusterSpec
 from planner.candidate import Candidate
 from planner.explain import WhatIf, explained, what_if
 from planner.groups import options, reordered
-from planner.objectives import candidate_key
+from planner.objectives import candidate_key, pareto_front
 from planner.request.request import Resolved
 from planner.request.search import Limit
-from planner.search.result import Certificate, SearchResult
+from planner.search.result import Certificate, NothingFits, SearchResult
 from planner.space.emptiness import has_plan
 
 GOVERNED = (
@@ -37,15 +39,28 @@ PLACEMENTS = 4
 SearchOne = Callable[[Resolved], SearchResult]
 
 
-def search_groups(resolved: Resolved, search_one: SearchOne) -> SearchResult:
-    """One ranking over all options; each candidate names the nodes it runs on."""
+def search_groups(
+    resolved: Resolved,
+    search_one: SearchOne,
+    diagnose: Callable[[Resolved], NothingFits] | None = None,
+) -> SearchResult:
+    """One ranking over all options; each candidate names the nodes it runs on.
+
+    diagnose: says of an option why nothing fits, and what would.
+    """
     found = options(resolved.groups)
-    results = [
-        (cluster, search_one(one))
+    asked = [
+        (cluster, one)
         for cluster in found.clusters
         for one in [_on(resolved, cluster)]
         if has_plan(one.world, one.search)
     ]
+    whole, most = max(asked, key=lambda pair: pair[0].gpus)
+    results = [
+        (cluster, search_one(one if cluster is whole else _alone(one))) for cluster, one in asked
+    ]
+    longest = max((result.seq_len or 0 for _, result in results), default=0)
+    results = [pair for pair in results if (pair[1].seq_len or 0) == longest]
     ranked = sorted(
         (
             replace(c, cluster=cluster.name)
@@ -56,15 +71,18 @@ def search_groups(resolved: Resolved, search_one: SearchOne) -> SearchResult:
         ),
         key=lambda c: candidate_key(resolved.search, c),
     )
-    chosen = _best_placements(ranked)[: resolved.search.keep]
-    kept = [replace(c, rank=i + 1) for i, c in enumerate(chosen)]
     thumbs = [result.baseline for _, result in results if result.baseline is not None]
     largest = max(results, key=lambda pair: pair[0].gpus)[1]
+    if resolved.search.objective == "pareto":
+        ranked = _front(ranked)
+    keep = len(ranked) if resolved.search.objective == "pareto" else resolved.search.keep
+    kept = [replace(c, rank=i + 1) for i, c in enumerate(_best_placements(ranked)[:keep])]
     unions = [f"Not planned: {reason}." for reason in found.refused]
     return SearchResult(
         explained(kept),
         _summed([result.certificate for _, result in results]),
-        nothing_fits=None if kept else largest.nothing_fits,
+        nothing_fits=None if kept or diagnose is None else diagnose(most),
+        seq_len=longest or None,
         baseline=min(thumbs, key=_seconds, default=None),
         around=largest.around,
         notes=(GOVERNED, UNEVEN_BATCHES, *unions, *largest.notes),
@@ -81,6 +99,15 @@ def _what_if(
     if not (kept and resolved.search.what_if):
         return ()
     return what_if(resolved, kept[0], best_of)
+
+
+def _front(ranked: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that no other one of any option beats in step time, free memory and
+    GPU-seconds."""
+    if not ranked:
+        return []
+    points = [(c.step.seconds, -c.memory.headroom_bytes, c.step.seconds * c.gpus) for c in ranked]
+    return [ranked[row] for row in np.flatnonzero(pareto_front(np.array(points))).tolist()]
 
 
 def _best_placements(ranked: Sequence[Candidate]) -> list[Candidate]:
@@ -115,6 +142,12 @@ def _on(resolved: Resolved, cluster: ClusterSpec) -> Resolved:
         search = search.model_copy(update=narrowed)
     search = search.model_copy(update={"what_if": False})  # asked of all groups together
     return replace(resolved, cluster=cluster, search=search, groups=())
+
+
+def _alone(resolved: Resolved) -> Resolved:
+    """Without the user's own plan, which is judged on all groups together."""
+    search = resolved.search.model_copy(update={"around": None})
+    return replace(resolved, search=search)
 
 
 def _summed(certificates: list[Certificate]) -> Certificate:

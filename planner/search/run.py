@@ -31,17 +31,26 @@ def search(resolved: Resolved, progress: Progress | None = None) -> SearchResult
     when nothing fits: then `nothing_fits` holds the nearest plans and what would change it. With
     the objective largest_sequence the ranking is that of the longest sequence that fits.
     """
-    if resolved.groups:
-        return search_groups(resolved, lambda one: search(one, progress))
-    if resolved.search.objective != "largest_sequence":
-        return _search(resolved, progress)
-    longest = longest_sequence(resolved)
+    if not resolved.groups:
+        return _longest(resolved, progress, diagnose=True)
+    return search_groups(
+        resolved, lambda one: _longest(one, progress, diagnose=False), _nothing_fits
+    )
+
+
+def _longest(resolved: Resolved, progress: Progress | None, *, diagnose: bool) -> SearchResult:
+    """The search, at the longest sequence where that is the objective."""
+    longest = None
+    if resolved.search.objective == "largest_sequence":
+        longest = longest_sequence(resolved)
     if longest is None:
-        return _search(resolved, progress)
-    return replace(_search(at_length(resolved, longest), progress), seq_len=longest)
+        return _search(resolved, progress, diagnose)
+    found = _search(at_length(resolved, longest), progress, diagnose)
+    return replace(found, seq_len=longest)
 
 
-def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
+def _search(resolved: Resolved, progress: Progress | None, diagnose: bool) -> SearchResult:
+    """diagnose: whether to find out what would make a plan fit, where none does."""
     started = perf_counter()
     thumb = RuleOfThumb(resolved)
     ranked = rank(resolved, progress, thumb.observe)
@@ -63,7 +72,7 @@ def _search(resolved: Resolved, progress: Progress | None) -> SearchResult:
     return SearchResult(
         candidates,
         certificate,
-        nothing_fits=None if candidates else _nothing_fits(resolved),
+        nothing_fits=_nothing_fits(resolved) if diagnose and not candidates else None,
         baseline=every[count] if len(every) > count else None,
         around=None if options.around is None else around(resolved, options.around),
         notes=_notes(resolved, candidates),
@@ -104,8 +113,18 @@ def _nothing_fits(resolved: Resolved) -> NothingFits:
         return late
     table, missing = nearest(resolved, NEAREST)
     near = _candidates(resolved.world, table)
-    why = _obstacle(resolved, near[0])
-    return NothingFits(near, float(missing[0]), 0.0, why, changes(resolved))
+    return _with_changes(
+        resolved, NothingFits(near, float(missing[0]), 0.0, _obstacle(resolved, near[0]), ())
+    )
+
+
+NO_CHANGE = "No single change of the request that was searched makes one fit."
+
+
+def _with_changes(resolved: Resolved, found: NothingFits) -> NothingFits:
+    helpful = changes(resolved)
+    why = found.why if helpful else f"{found.why} {NO_CHANGE}"
+    return replace(found, why=why, changes=helpful)
 
 
 def _obstacle(resolved: Resolved, near: Candidate) -> str:
@@ -143,7 +162,7 @@ def _too_late(resolved: Resolved) -> NothingFits | None:
     late = quickest[0].run.days - deadline
     needed, over = (f"{d:,.0f}" if d >= 100 else f"{d:.3g}" for d in (late + deadline, late))
     why = f"The quickest plan needs {needed} days, {over} over the deadline of {deadline:g}."
-    return NothingFits(quickest, 0.0, late, why, changes(resolved))
+    return _with_changes(resolved, NothingFits(quickest, 0.0, late, why, ()))
 
 
 @dataclass(frozen=True)

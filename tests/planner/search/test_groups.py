@@ -81,3 +81,35 @@ def test_parts_beside_groups_are_refused() -> None:
                 "training": {"seq_len": 2048, "global_batch": 8},
             }
         )
+
+
+def test_the_longest_sequence_of_several_groups_is_that_of_the_best_option() -> None:
+    found = search(_resolve(A100, H100, objective="largest_sequence", fixed={"micro_batch": 1}))
+    one = search(
+        resolve(
+            "llama-2-13b",
+            nodes=2,
+            global_batch=96,
+            objective="largest_sequence",
+            fixed={"micro_batch": 1},
+        )
+    )
+    assert found.seq_len is not None
+    assert one.seq_len is not None
+    assert found.seq_len >= one.seq_len
+
+
+def test_no_plan_of_the_front_of_several_groups_beats_another_in_everything() -> None:
+    front = search(_resolve(A100, H100, objective="pareto", fixed={"zero_stage": 3})).candidates
+    points = [(c.step.seconds, -c.memory.headroom_bytes, c.step.seconds * c.gpus) for c in front]
+    assert len(front) > 2
+    for a in points:
+        assert not any(b != a and all(x <= y for x, y in zip(b, a, strict=True)) for b in points)
+
+
+def test_where_no_group_fits_a_plan_the_whole_is_told_what_is_missing() -> None:
+    tight = {"software": ["deepspeed"], "fixed": {"zero_stage": 0}, "allow": {"tp": False}}
+    found = search(_resolve(A100 | {"nodes": 1}, H100 | {"nodes": 1}, **tight))
+    assert found.candidates == ()
+    assert found.nothing_fits is not None
+    assert found.nothing_fits.why
