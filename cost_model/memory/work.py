@@ -254,7 +254,9 @@ def stage_work(
         at_end=np.maximum(at_end, between),
         oversized=element_bytes(training)
         * oversized_elements(model, table, stages, work.vocabulary_ranks, work.stays),
-        unsent=np.maximum(acts * np.maximum(1 - FILLED / held.all, 0.0) - passing, 0.0),
+        unsent=np.maximum(
+            acts * np.maximum(1 - FILLED / np.maximum(held.all, 1), 0) - passing, 0.0
+        ),
         unreduced=acts
         * np.maximum(1 - (FILLED / 2 + held.layer) / np.maximum(dense + expert, 1), 0),
         between=between,
