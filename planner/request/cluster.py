@@ -174,7 +174,7 @@ class ClusterRequest(Frozen):
         return self._from_parts()
 
     def group_specs(self) -> tuple[ClusterSpec, ...]:
-        """The groups, each a cluster of its own; empty without groups."""
+        """The groups, each a cluster of its own, none named as another; empty without groups."""
         specs = []
         problems: list[Problem] = []
         for number, group in enumerate(self.groups):
@@ -189,7 +189,13 @@ class ClusterRequest(Frozen):
                 ]
         if problems:
             raise RequestError(problems)
-        return tuple(specs)
+        names = [spec.name for spec in specs]
+        return tuple(
+            spec
+            if names.count(spec.name) == 1
+            else spec.model_copy(update={"name": f"{spec.name} ({number + 1})"})
+            for number, spec in enumerate(specs)
+        )
 
     def _from_preset(self, preset: str) -> ClusterSpec:
         if preset not in catalogue.cluster_names():

@@ -72,6 +72,11 @@ def test_a_fault_inside_a_group_is_pointed_to() -> None:
     assert caught.value.problems[0].pointer == "/cluster/groups/1/preset"
 
 
+def test_groups_of_one_name_are_told_apart() -> None:
+    names = [group.name for group in _resolve(A100, A100 | {"host_ram_gib": 500.0}).groups]
+    assert names == ["dgx-a100-80g (1)", "dgx-a100-80g (2)"]
+
+
 def test_parts_beside_groups_are_refused() -> None:
     with pytest.raises(RequestError, match="inside each of the groups"):
         PlanRequest.parse(
