@@ -120,13 +120,20 @@ def memory_of(
     worst = float(of_kind[place])
     if row.measured.memory_bytes is None or row.measured.memory_rank == "worst":
         return worst
-    return _rank_bytes(row, worst, coefficients)
+    outside = float(said.categories["framework"][place])
+    return _rank_bytes(row, worst, outside, coefficients)
 
 
-def _rank_bytes(row: Row, worst: float, coefficients: MemoryCoefficients | None) -> float:
-    """Bytes of the first or last pipeline stage, for sources that print only those."""
+def _rank_bytes(
+    row: Row, worst: float, outside: float, coefficients: MemoryCoefficients | None
+) -> float:
+    """Bytes of the first or last pipeline stage, for sources that print only those.
+
+    outside: what the driver reports beyond the allocator.
+    """
     if row.plan.pp == 1:
         return worst
     stages = detail(row.model, row.cluster, row.training, row.plan, coefficients)
     of_kind = stages.allocated if row.measured.memory_kind == "allocated" else stages.reserved
-    return of_kind[0 if row.measured.memory_rank == "first" else -1]
+    found = of_kind[0 if row.measured.memory_rank == "first" else -1]
+    return found + outside if row.measured.memory_kind == "driver" else found

@@ -103,6 +103,7 @@ RULES: dict[str, str] = {
     "xla_gathers_once": "Alpa's ZeRO 3 gathers each weight once a step and keeps it: its compiler"
     " repeats no gather in the backward pass",
     "paddle_has_flash_1": "PaddlePaddle has FlashAttention-2 since 2.6",
+    "soft_caps_store_scores": "Gemma 2's soft caps of the scores keep LitGPT from flash kernels",
     "flash_by_age": "software of 2023 and later uses flash attention unless it says otherwise",
     "gpt_dropout": "Megatron's and Hugging Face's GPT and BERT train with dropout 0.1",
     "whole_square": "llm-foundry's runs with FlashAttention-2 take as long as the published kernel"
