@@ -42,7 +42,7 @@ def kernel_name(raw: RawRow) -> str:
     return raw.note("kernel")
 
 
-def _attention(  # noqa: PLR0911 - one line a spelling
+def _attention(  # noqa: PLR0911, PLR0912 - one line a spelling
     raw: RawRow, software: Software, gpu: Gpu, ledger: Ledger
 ) -> AttentionKernel:
     kernel = kernel_name(raw).lower()
