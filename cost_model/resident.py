@@ -89,7 +89,7 @@ def resident_step(
     more than what is offloaded. differs: the columns that do not hold one value alone; node_group:
     number of the group of nodes whose stages alone are looked at."""
     topology = Topology.of(cluster, known)
-    shapes = shapes_of(model, training, table, rates, topology, differs)
+    shapes = shapes_of(model, cluster, training, table, known, rates, topology, differs)
     runs_ahead = cluster.node.gpu.generation != "cpu"
     stage = stage_times(model, training, table, shapes, known, differs, runs_ahead, node_group)
 

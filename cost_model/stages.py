@@ -10,8 +10,8 @@ from cost_model.calibration.columns import software_column
 from cost_model.memory.groups import Groups, group_rows
 from cost_model.memory.parameters import dense_per_layer
 from cost_model.pipeline import divide
-from cost_model.plans import Bools, Floats, PlanTable, Recompute, Software, any_of
-from cost_model.shapes import Shapes
+from cost_model.plans import Bools, Floats, Ints, PlanTable, Recompute, Software, any_of
+from cost_model.shapes import Shapes, ShapeTimes
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from cost_model.traffic import hand_overs
@@ -108,15 +108,15 @@ class _LayerCost:
 def _layer_costs(
     model: ModelSpec,
     table: PlanTable,
-    shapes: Shapes,
-    of_shape: Groups,
+    shapes: ShapeTimes,
+    of_shape: Ints,
     known: Coefficients,
     selective: Bools,
     feed_forward: Bools,
     runs_ahead: bool,
 ) -> list[_LayerCost]:
     def spread(values: Floats) -> Floats:
-        return values.take(of_shape.of_row)
+        return values.take(of_shape)
 
     host_us = software_column(known, "host_us", table.software)
     back = software_column(known, "host_backward_ratio", table.software)
@@ -182,24 +182,24 @@ def stage_times(
     the host issues work while the device computes. node_group: number of the group of nodes whose
     stages alone are looked at; None looks at all.
     """
-    shape = (shapes.groups.of_row,) if shapes.groups.count > 1 else ()
+    shape = (shapes.of_row,) if shapes.distinct > 1 else ()
     sharded = (plans.zero_stage == 3,) if "zero_stage" in differs else ()
     groups = group_rows(plans, (*_DIVISION, *_REPEATED), differs, *shape, *sharded)
     table = plans.take(groups.first)
     rows = len(table)
-    of_shape = Groups(shapes.groups.first, shapes.groups.of_row.take(groups.first))
+    of_shape, times = shapes.of_row.take(groups.first), shapes.times
 
     def spread(values: Floats) -> Floats:
-        return values.take(of_shape.of_row)
+        return values.take(of_shape)
 
     writes_scores = training.attention in ("eager", "fused_softmax")
     selective = (table.recompute == int(Recompute.SELECTIVE)) & writes_scores
     feed_forward = table.recompute == int(Recompute.MLP)
-    costs = _layer_costs(model, table, shapes, of_shape, known, selective, feed_forward, runs_ahead)
-    embedding = spread(shapes.edges.embedding)
-    head_forward = spread(shapes.edges.head_forward)
-    head = head_forward + spread(shapes.edges.head_backward)
-    embedding_comm, head_comm = spread(shapes.embedding_comm), spread(shapes.head_comm)
+    costs = _layer_costs(model, table, times, of_shape, known, selective, feed_forward, runs_ahead)
+    embedding = spread(times.edges.embedding)
+    head_forward = spread(times.edges.head_forward)
+    head = head_forward + spread(times.edges.head_backward)
+    embedding_comm, head_comm = spread(times.embedding_comm), spread(times.head_comm)
 
     divisions = group_rows(table, _DIVISION, differs)
     picked = (getattr(table, name).take(divisions.first).tolist() for name in _DIVISION)
@@ -257,7 +257,7 @@ def stage_times(
         + last * head_comm,
         sp_comm=over_layers([again * c.sp_forward + c.sp_backward for c in costs]),
         ep_comm=over_layers([again * c.ep_forward + c.ep_backward for c in costs]),
-        hop=hand_overs(table) * spread(shapes.hop),
+        hop=hand_overs(table) * spread(times.hop),
         overhead=over_layers([c.idle(repeated, partly) for c in costs]),
         layers=layers,
         repeated=repeated,
@@ -266,5 +266,5 @@ def stage_times(
         tp_bytes=over_layers([(1.0 + again) * c.tp_bytes for c in costs]),
         sp_bytes=over_layers([(1.0 + again) * c.sp_bytes for c in costs]),
         ep_bytes=over_layers([(1.0 + again) * c.ep_bytes for c in costs]),
-        hop_bytes=2.0 * spread(shapes.hop_bytes),
+        hop_bytes=2.0 * spread(times.hop_bytes),
     )
