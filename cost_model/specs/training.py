@@ -14,6 +14,7 @@ AttentionKernel = Literal["eager", "fused_softmax", "flash1", "flash2", "sdpa"]
 
 Stack = Literal[
     "hf_trainer",
+    "alpa",
     "aa_scaling",
     "nanotron",
     "deepspeed_2021",

@@ -51,6 +51,7 @@ def software_of(  # noqa: PLR0911 - one line a spelling
 
 
 _STACKS: tuple[tuple[str, Stack], ...] = (
+    (r"alpa|parax", "alpa"),
     (r"aa-scaling", "aa_scaling"),
     (r"nanotron", "nanotron"),
     (r"intern(evo|lm)", "internevo"),
@@ -65,12 +66,16 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
 )
 
 
-def stack_of(raw: RawRow) -> Stack | None:
-    """The framework of a row, where it has a memory profile of its own."""
+def stack_of(raw: RawRow, software: Software) -> Stack | None:
+    """The framework of a row, where it has a memory profile of its own.
+
+    software: that it is like; what shards as FSDP does has FSDP's profile.
+    """
     name = raw.text("framework").lower()
     if "deepspeed" in name and re.search(r"\b(v100|t4)\b", raw.text("gpu").lower()):
         return "deepspeed_2021"
-    return next((stack for pattern, stack in _STACKS if re.search(pattern, name)), None)
+    found = next((stack for pattern, stack in _STACKS if re.search(pattern, name)), None)
+    return None if found == "alpa" and software is Software.FSDP else found
 
 
 def modern(raw: RawRow) -> bool:

@@ -202,7 +202,7 @@ def training_of(
         fused_norm=_fused_norm(raw, software, compiled, ledger),
         dropout=_dropout(raw, gated, ledger),
         lora=_lora(raw, ledger),
-        stack=stack_of(raw),
+        stack=stack_of(raw, software),
         fused_loss=_fused_loss(raw, compiled, ledger),
         **more,
     )
