@@ -66,6 +66,11 @@ def write_trial(folder: Path, trial: TrialFile) -> Path:
     return write_atomically(folder / "trial.json", trial.model_dump_json())
 
 
+def read_trial_file(folder: Path) -> TrialFile:
+    """The file in the folder of the trial; raises ValueError for one that cannot be used."""
+    return TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+
+
 def write_atomically(path: Path, text: str) -> Path:
     """A reader sees the whole file or none, also where the writer is killed."""
     partial = path.with_name(f".{path.name}.partial")

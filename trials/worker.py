@@ -18,7 +18,7 @@ from trials.build_lock import guard_builds
 from trials.outcome import of_error
 from trials.preflight import Refused, check
 from trials.result import RankReport, rank_path
-from trials.trial_file import TrialFile, write_atomically
+from trials.trial_file import TrialFile, read_trial_file, write_atomically
 
 PHASE_WIDTH = 40
 """Characters of the file that says where a rank is."""
@@ -58,7 +58,7 @@ class Progress:
 def read_trial(folder: Path) -> TrialFile:
     """The trial; raises Refused for a file of another version or one that cannot be read."""
     try:
-        return TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+        return read_trial_file(folder)
     except ValueError as error:
         raise Refused(f"trial file cannot be used: {error}") from error
 

@@ -17,7 +17,7 @@ from trials.outcome import Outcome
 from trials.preflight import check, check_same
 from trials.result import TrialResult, read_result, result_path
 from trials.step_log import RankSteps, steps_so_far
-from trials.trial_file import TrialFile, write_trial
+from trials.trial_file import TrialFile, read_trial_file, write_trial
 
 START_S = 300.0
 """How long the pool may take for its imports, on a busy machine; one that died is seen at once."""
@@ -87,7 +87,7 @@ class LocalExecutor:
             os.killpg(pid, signal.SIGKILL)
         if not result_path(folder).exists():
             # It was hit before it could listen, or was too slow: its result is written for it.
-            trial = TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+            trial = read_trial_file(folder)
             ended_by = Outcome(kind="cancelled", message="cancelled on request")
             collect(folder, trial, {}, wall_seconds=0.0, ended_by=ended_by)
 

@@ -20,7 +20,7 @@ from trials.outcome import Outcome
 from trials.preflight import Refused, check, check_same
 from trials.result import TrialResult, rank_path, read_result, result_path
 from trials.step_log import RankSteps, steps_so_far
-from trials.trial_file import TrialFile, write_trial
+from trials.trial_file import TrialFile, read_trial_file, write_trial
 
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED"}
 RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"}
@@ -205,7 +205,7 @@ class SlurmExecutor:
         other = Outcome(
             kind="launch_failure", message=f"Slurm: {word}. {self.logs(trial_id)[-1500:]}"
         )
-        trial = TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+        trial = read_trial_file(folder)
         collect(folder, trial, {}, wall_seconds=0.0, ended_by=kinds.get(word, other))
 
     def _call(self, *command: str) -> str:
@@ -224,7 +224,7 @@ class SlurmExecutor:
 
 def conclude(folder: Path, code: int) -> None:
     """The last line of the job: collects the reports of all ranks on the shared folder."""
-    trial = TrialFile.model_validate_json((folder / "trial.json").read_text("utf-8"))
+    trial = read_trial_file(folder)
     codes = {
         rank: 0 if rank_path(folder, rank).exists() else code
         for rank in range(trial.plan.world_size)

@@ -94,11 +94,11 @@ def supervise(folder: Path, start: Start) -> None:
     try:
         for rank in range(world):
             pids[rank] = start(trial, folder, rank, rank_environment(rank, world, port))
-        ended_by = _wait(trial, folder, pids, codes, began)
+        ended_by = wait_for_ranks(trial, folder, pids, codes, began)
     except KeyboardInterrupt:
         ended_by = Outcome(kind="cancelled", message="cancelled on request")
-    _end(pids, codes)
-    _end_group()
+    end_ranks(pids, codes)
+    end_group()
     collect(folder, trial, codes, wall_seconds=time.monotonic() - began, ended_by=ended_by)
 
 
@@ -106,10 +106,27 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _wait(
-    trial: TrialFile, folder: Path, pids: dict[int, int], codes: dict[int, int], began: float
+class News:
+    """What is said and heard of ranks elsewhere; a trial on one machine has none."""
+
+    def failed(self) -> None:
+        """A rank here has failed."""
+
+    def heard(self) -> Outcome | bool:
+        """What ends the trial from outside, or whether a rank elsewhere has failed."""
+        return False
+
+
+def wait_for_ranks(
+    trial: TrialFile,
+    folder: Path,
+    pids: dict[int, int],
+    codes: dict[int, int],
+    began: float,
+    news: News | None = None,
 ) -> Outcome | None:
     """Until all ranks are done, or one has failed for a while, or time is up."""
+    told = news or News()
     failed_at: float | None = None
     while len(codes) < len(pids):
         for rank, pid in pids.items():
@@ -120,7 +137,12 @@ def _wait(
                 codes[rank] = os.waitstatus_to_exitcode(status)
                 if codes[rank] != 0 and failed_at is None:
                     failed_at = time.monotonic()
-        now = time.monotonic()
+                    told.failed()
+        heard, now = told.heard(), time.monotonic()
+        if isinstance(heard, Outcome):
+            return heard
+        if heard and failed_at is None:
+            failed_at = now
         if failed_at is not None and now - failed_at > GRACE_S:
             return None
         if now - began > trial.timeout_s:
@@ -142,7 +164,7 @@ def _hang(trial: TrialFile, folder: Path) -> Outcome:
     )
 
 
-def _end(pids: dict[int, int], codes: dict[int, int]) -> None:
+def end_ranks(pids: dict[int, int], codes: dict[int, int]) -> None:
     """Ends what still runs and reaps it; a rank ended here has no exit code of its own."""
     for rank, pid in pids.items():
         if rank not in codes:
@@ -154,7 +176,7 @@ def _end(pids: dict[int, int], codes: dict[int, int]) -> None:
             codes[rank] = ENDED_HERE
 
 
-def _end_group() -> None:
+def end_group() -> None:
     """Ends what ranks have started and left, such as a compiler; this process leads their group."""
     if os.getpgid(0) == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
