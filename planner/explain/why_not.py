@@ -10,6 +10,8 @@ from cost_model.plans import Plan
 from planner.candidate import GIB, Candidate, Difference, candidate
 from planner.errors import Problem, RequestError
 from planner.explain.why import WORDS, difference
+from planner.groups import options
+from planner.options import on_option
 from planner.ranking import evaluate, nearest, rank
 from planner.request.pointers import did_you_mean, problems_of
 from planner.request.request import Resolved
@@ -57,7 +59,32 @@ def partial_plan(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def why_not(resolved: Resolved, asked: Mapping[str, Any], best: Candidate | None) -> WhyNot:
-    """Searches the plans with the asked columns and compares the best of them with `best`."""
+    """Searches the plans with the asked columns and compares the best of them with `best`.
+
+    Where groups of nodes differ, on every cluster that they make.
+    """
+    if not resolved.groups:
+        return _why_not(resolved, asked, best)
+    answers = []
+    for cluster in options(resolved.groups).clusters:
+        one = _why_not(on_option(resolved, cluster), asked, best, cluster.name)
+        answers.append(one)
+    return min(answers, key=_usefulness)
+
+
+def _usefulness(answer: WhyNot) -> tuple[float, ...]:
+    """What works before what does not fit before what breaks a rule."""
+    found = answer.candidate
+    if found is None:
+        return (2.0, 0.0)
+    if answer.verdict == "does not fit":
+        return (1.0, answer.missing_bytes)
+    return (0.0, found.step.seconds)
+
+
+def _why_not(
+    resolved: Resolved, asked: Mapping[str, Any], best: Candidate | None, cluster: str = ""
+) -> WhyNot:
     fixed = partial_plan(asked)
     search = resolved.search.model_copy(
         update={"fixed": resolved.search.fixed | fixed, "keep": 1, "around": None}
@@ -71,7 +98,8 @@ def why_not(resolved: Resolved, asked: Mapping[str, Any], best: Candidate | None
     if not len(ranked.table):
         return _too_large(narrowed, shown)
     found = candidate(resolved.world, ranked.table, evaluate(resolved.world, ranked.table), 0)
-    if best is None or found.plan == best.plan:
+    found = replace(found, cluster=cluster)
+    if best is None or (found.plan == best.plan and best.cluster in ("", cluster)):
         return WhyNot(shown, "is the best", ("It is the best plan of the request.",), found)
     return _slower(shown, found, best)
 

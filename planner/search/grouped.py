@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost_model.plans import Software
 from cost_model.specs import ClusterSpec
 from planner.candidate import Candidate
 from planner.explain import WhatIf, explained, what_if
 from planner.groups import options, reordered
 from planner.objectives import candidate_key, pareto_front
+from planner.options import on_option
 from planner.request.request import Resolved
-from planner.request.search import Limit
 from planner.search.result import Certificate, NothingFits, SearchResult
 from planner.space.emptiness import has_plan
 
@@ -29,13 +28,6 @@ UNEVEN_BATCHES = (
 )
 
 
-PIPELINES = (Software.DEEPSPEED_PIPELINE, Software.MEGATRON_DEEPSPEED, Software.MEGATRON)
-
-
-PLACEMENTS = 4
-"""Plans kept of a union for each that is asked for."""
-
-
 SearchOne = Callable[[Resolved], SearchResult]
 
 
@@ -49,12 +41,7 @@ def search_groups(
     diagnose: says of an option why nothing fits, and what would.
     """
     found = options(resolved.groups)
-    asked = [
-        (cluster, one)
-        for cluster in found.clusters
-        for one in [_on(resolved, cluster)]
-        if has_plan(one.world, one.search)
-    ]
+    asked = _asked(resolved)
     whole, most = max(asked, key=lambda pair: pair[0].gpus)
     results = [
         (cluster, search_one(one if cluster is whole else _alone(one))) for cluster, one in asked
@@ -90,10 +77,18 @@ def search_groups(
     )
 
 
+def _asked(resolved: Resolved) -> list[tuple[ClusterSpec, Resolved]]:
+    """The clusters on which there is a legal plan, and the request on each."""
+    every = [(c, on_option(resolved, c)) for c in options(resolved.groups).clusters]
+    return [(c, one) for c, one in every if has_plan(one.world, one.search)]
+
+
 def _what_if(
     resolved: Resolved, kept: Sequence[Candidate], search_one: SearchOne
 ) -> tuple[WhatIf, ...]:
     def best_of(changed: Resolved) -> Candidate | None:
+        if not _asked(changed):
+            return None
         return next(iter(search_groups(changed, search_one).candidates), None)
 
     if not (kept and resolved.search.what_if):
@@ -124,24 +119,6 @@ def _best_placements(ranked: Sequence[Candidate]) -> list[Candidate]:
 
 def _seconds(candidate: Candidate) -> float:
     return candidate.step.seconds
-
-
-def _on(resolved: Resolved, cluster: ClusterSpec) -> Resolved:
-    """The request on one option; of further orders of a union only pipelines matter.
-
-    More plans are kept than asked for, since many of them differ in their placement alone.
-    """
-    search = resolved.search
-    if cluster.groups and search.objective != "pareto":
-        search = search.model_copy(update={"keep": PLACEMENTS * search.keep})
-    if cluster.groups and reordered(cluster, resolved.groups):
-        limit, several = search.limits.get("pp"), Limit(min=2)
-        both = several if limit is None else several.and_also(limit)
-        pipelined = tuple(s for s in search.software if s in PIPELINES)
-        narrowed = {"limits": search.limits | {"pp": both}, "software": pipelined}
-        search = search.model_copy(update=narrowed)
-    search = search.model_copy(update={"what_if": False})  # asked of all groups together
-    return replace(resolved, cluster=cluster, search=search, groups=())
 
 
 def _alone(resolved: Resolved) -> Resolved:

@@ -2,7 +2,7 @@ import pytest
 
 from planner.errors import RequestError
 from planner.explain import why_not
-from planner.request import Resolved
+from planner.request import PlanRequest, Resolved
 from planner.search import SearchResult, search
 from tests.planner.requests import resolve
 
@@ -64,3 +64,22 @@ def test_an_unknown_knob_is_refused_with_a_hint(found: Found) -> None:
         why_not(resolved, {"zero_stag": 3}, result.candidates[0])
     with pytest.raises(RequestError, match="/explain/zero_stage"):
         why_not(resolved, {"zero_stage": 7}, result.candidates[0])
+
+
+def test_of_several_groups_the_best_option_with_the_asked_knobs_answers() -> None:
+    groups = [{"preset": "dgx-a100-80g", "nodes": 1}, {"preset": "dgx-h100", "nodes": 1}]
+    resolved = PlanRequest.parse(
+        {
+            "model": {"preset": "llama-2-13b"},
+            "cluster": {"groups": groups},
+            "training": {"seq_len": 2048, "global_batch": 64},
+            "search": {"software": ["deepspeed", "deepspeed_pipeline"]},
+        }
+    ).resolve()
+    best = search(resolved).candidates[0]
+    assert best.plan.placement
+    whole = why_not(resolved, {"pp": 1}, best)
+    assert whole.verdict == "is slower"
+    assert whole.candidate is not None
+    assert whole.candidate.cluster == "dgx-h100"
+    assert why_not(resolved, {"placement": best.plan.placement}, best).verdict == "is the best"
