@@ -352,20 +352,22 @@ def _fastest_of(owner: Ints, number: Ints, seconds: Floats) -> Ints:
 def _settings(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Ints, Ints]:
     """Settings of the fine knobs among which the number of recomputed layers is solved.
 
-    Every rung for ZeRO 1 and 2, and the tightest one without overlap; the tightest one for ZeRO 3,
-    with every ratio where the optimizer is offloaded. Returns the variants, whose they are, and
-    their number.
+    Every rung for ZeRO 1 and 2, and the tightest one without overlap; for ZeRO 3 the tightest and
+    the first, whose larger bucket starts less often, with every ratio where the optimizer is
+    offloaded. Returns the variants, whose they are, and their number.
     """
     fine = FineKnobs(resolved.search, resolved.training.optimizer)
     rungs, partly = fine.has_rungs(table), fine.has_ratio(table)
     three = table.zero_stage == 3
     waits = fine.may_wait(table)
-    counts = np.where(partly, len(RATIOS), np.where(rungs & ~three, RUNGS + waits, 1))
+    shares = np.where(partly, len(RATIOS), 1)
+    counts = np.where(rungs, np.where(three, 2 * shares, RUNGS + waits), shares)
     owner = np.repeat(np.arange(len(table)), counts)
     starts = np.cumsum(counts) - counts
     number = np.arange(len(owner)) - starts[owner]
     every = table.take(owner)
-    ratio = np.array(RATIOS).take(np.where(partly[owner], number, 0))
-    every = fine.with_ratio(every, ratio)
-    rung = np.where(three[owner], TIGHT, np.where(number == RUNGS, RUNGS + TIGHT, number))
+    every = fine.with_ratio(every, np.array(RATIOS).take(number % shares[owner]))
+    first = number >= shares[owner]
+    of_three = np.where(first, 0, TIGHT)
+    rung = np.where(three[owner], of_three, np.where(number == RUNGS, RUNGS + TIGHT, number))
     return fine.at_rung(every, rung), owner, number
