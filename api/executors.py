@@ -10,6 +10,7 @@ from planner.request.pointers import did_you_mean
 from trials.executors.local import LocalExecutor
 from trials.executors.protocol import Executor
 from trials.executors.slurm import SlurmExecutor, SlurmSettings
+from trials.executors.ssh import SshExecutor, SshSettings
 from trials.preflight import missing_libraries
 
 
@@ -42,7 +43,8 @@ class Executors:
     def at_a_time(self, name: str) -> int:
         """Trials that run together on an executor."""
         settings = self.settings
-        return settings.slurm_trials if name == "slurm" else settings.local_trials
+        # Trials over ssh all take the first hosts: two at a time would share them.
+        return {"slurm": settings.slurm_trials, "ssh": 1}.get(name, settings.local_trials)
 
     def places(self) -> list[Place]:
         """All of them."""
@@ -51,8 +53,11 @@ class Executors:
     def lacking(self, name: str) -> list[str]:
         """Libraries that the workers would miss; empty also where their Python is another."""
         settings = self.settings
-        elsewhere = name == "slurm" and (settings.slurm_python or settings.slurm_image)
-        return [] if elsewhere else missing_libraries()
+        elsewhere = {
+            "slurm": settings.slurm_python or settings.slurm_image,
+            "ssh": settings.ssh_python,
+        }
+        return [] if elsewhere.get(name) else missing_libraries()
 
     def get(self, name: str) -> Executor:
         """The executor of a name; RequestError for one that is not switched on here."""
@@ -61,7 +66,8 @@ class Executors:
             raise RequestError([Problem("/executor", f"got {name!r}", wanted)])
         with self._lock:
             if name not in self._made:
-                self._made[name] = self._slurm() if name == "slurm" else self._local()
+                make = {"slurm": self._slurm, "ssh": self._ssh}.get(name, self._local)
+                self._made[name] = make()
             return self._made[name]
 
     def _local(self) -> Executor:
@@ -84,6 +90,22 @@ class Executors:
                 python=settings.slurm_python or sys.executable,
                 setup=tuple((settings.slurm_setup or "").splitlines()),
                 environment=given,
+            )
+        )
+
+    def _ssh(self) -> Executor:
+        settings = self.settings
+        assert settings.ssh_root is not None
+        hosts, slots = zip(*settings.ssh_hosts, strict=True)
+        return SshExecutor(
+            SshSettings(
+                root=settings.ssh_root.resolve(),
+                hosts=hosts,
+                ranks_per_host=slots[0],
+                config=settings.ssh_config,
+                python=settings.ssh_python or sys.executable,
+                setup=tuple((settings.ssh_setup or "").splitlines()),
+                master_addr=settings.ssh_master_addr,
             )
         )
 

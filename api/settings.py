@@ -35,7 +35,7 @@ class Settings:
     dry_run_workers: int = 1
     """MESHWRIGHT_DRY_RUN_WORKERS: dry runs that this process runs at a time."""
     executors: tuple[str, ...] = ("local",)
-    """MESHWRIGHT_EXECUTORS: where trials may run, separated by commas: local, slurm."""
+    """MESHWRIGHT_EXECUTORS: where trials may run, separated by commas: local, slurm, ssh."""
     local_ranks: int = 0
     """MESHWRIGHT_LOCAL_RANKS: ranks of a trial on this machine; 0 is its processors."""
     local_trials: int = 1
@@ -62,6 +62,19 @@ class Settings:
     """MESHWRIGHT_SLURM_SETUP: shell lines before the worker, such as module load cuda."""
     slurm_master_addr: str | None = None
     """MESHWRIGHT_SLURM_MASTER_ADDR: where rank 0 listens, if not at the first node's name."""
+
+    ssh_root: Path | None = None
+    """MESHWRIGHT_SSH_ROOT: a folder that this machine and all hosts see under the same path."""
+    ssh_hosts: tuple[tuple[str, int], ...] = ()
+    """MESHWRIGHT_SSH_HOSTFILE: hosts and their slots, as in DeepSpeed's hostfile."""
+    ssh_config: Path | None = None
+    """MESHWRIGHT_SSH_CONFIG: ssh's configuration file; the user's own where not given."""
+    ssh_python: str | None = None
+    """MESHWRIGHT_SSH_PYTHON: the workers' interpreter; this process's own where not given."""
+    ssh_setup: str | None = None
+    """MESHWRIGHT_SSH_SETUP: shell lines before the worker, such as module load cuda."""
+    ssh_master_addr: str | None = None
+    """MESHWRIGHT_SSH_MASTER_ADDR: how the hosts call the first one, if not by its name."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
@@ -100,6 +113,12 @@ class Settings:
             slurm_python=env.get("MESHWRIGHT_SLURM_PYTHON") or None,
             slurm_setup=env.get("MESHWRIGHT_SLURM_SETUP") or None,
             slurm_master_addr=env.get("MESHWRIGHT_SLURM_MASTER_ADDR") or None,
+            ssh_root=Path(root) if (root := env.get("MESHWRIGHT_SSH_ROOT")) else None,
+            ssh_hosts=_hosts(env),
+            ssh_config=Path(path) if (path := env.get("MESHWRIGHT_SSH_CONFIG")) else None,
+            ssh_python=env.get("MESHWRIGHT_SSH_PYTHON") or None,
+            ssh_setup=env.get("MESHWRIGHT_SSH_SETUP") or None,
+            ssh_master_addr=env.get("MESHWRIGHT_SSH_MASTER_ADDR") or None,
         )
 
     @property
@@ -113,7 +132,13 @@ class Settings:
         return self.database_url
 
 
-EXECUTORS = ("local", "slurm")
+EXECUTORS = ("local", "slurm", "ssh")
+
+NEEDED = {
+    "slurm": ("MESHWRIGHT_SLURM_ROOT", "MESHWRIGHT_SLURM_NODES"),
+    "ssh": ("MESHWRIGHT_SSH_ROOT", "MESHWRIGHT_SSH_HOSTFILE"),
+}
+"""Variables without which an executor cannot be switched on."""
 
 
 def _executors(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -125,11 +150,33 @@ def _executors(env: Mapping[str, str]) -> tuple[str, ...]:
         if name not in EXECUTORS:
             wanted = ", ".join(EXECUTORS)
             raise SettingsError(f"MESHWRIGHT_EXECUTORS names {name!r}; of {wanted} any would do")
-    if "slurm" in names:
-        for needed in ("MESHWRIGHT_SLURM_ROOT", "MESHWRIGHT_SLURM_NODES"):
+    for name in names:
+        for needed in NEEDED.get(name, ()):
             if not env.get(needed):
-                raise SettingsError(f"MESHWRIGHT_EXECUTORS names slurm, which needs {needed}")
+                raise SettingsError(f"MESHWRIGHT_EXECUTORS names {name}, which needs {needed}")
     return names
+
+
+def _hosts(env: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """`node-1 slots=8` a line; comments begin with #. All hosts have as many slots."""
+    name = "MESHWRIGHT_SSH_HOSTFILE"
+    path = env.get(name)
+    if not path:
+        return ()
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{name} is {path!r}, which cannot be read: {error}") from error
+    lines = [line.partition("#")[0].split() for line in text.splitlines()]
+    hosts = []
+    for words in filter(None, lines):
+        slots = words[1].removeprefix("slots=") if len(words) == 2 else ""
+        if not slots.isdecimal() or int(slots) < 1:
+            raise SettingsError(f"{name} has the line {' '.join(words)!r}; host slots=8 would do")
+        hosts.append((words[0], int(slots)))
+    if not hosts or len({slots for _, slots in hosts}) > 1:
+        raise SettingsError(f"{name} must name hosts, all of them with as many slots")
+    return tuple(hosts)
 
 
 def _number(env: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:

@@ -10,6 +10,7 @@ from api.store import create_engine
 from planner.errors import RequestError
 from tests.trials.conftest import make_trial
 from trials.executors.slurm import SlurmExecutor
+from trials.executors.ssh import SshExecutor
 
 
 def test_without_an_environment_the_database_is_a_file_under_var() -> None:
@@ -80,6 +81,26 @@ def test_the_settings_decide_how_slurm_is_asked(tmp_path: Path) -> None:
         assert f"#SBATCH {line}" in script
     assert script.index("module load cuda") < script.index("ulimit -l unlimited")
     assert any("--container-image=site/train:1" in line for line in script)
+
+
+def test_a_hostfile_says_which_hosts_ssh_reaches(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hostfile"
+    environment = {"MESHWRIGHT_EXECUTORS": "ssh", "MESHWRIGHT_SSH_ROOT": str(tmp_path / "shared")}
+    with pytest.raises(SettingsError, match="MESHWRIGHT_SSH_HOSTFILE"):
+        Settings.from_environment(environment)
+    environment["MESHWRIGHT_SSH_HOSTFILE"] = str(hostfile)
+    for text in (None, "", "node-1", "node-1 slots=0", "node-1 slots=8\nnode-2 slots=4"):
+        if text is not None:
+            hostfile.write_text(text)
+        with pytest.raises(SettingsError, match="MESHWRIGHT_SSH_HOSTFILE"):
+            Settings.from_environment(environment)
+    hostfile.write_text("# A100\nme@node-1 slots=8\n\nnode-2 slots=8  # the other\n")
+    executors = Executors(Settings.from_environment(environment))
+    executor = executors.get("ssh")
+    assert isinstance(executor, SshExecutor)
+    assert executor.settings.hosts == ("me@node-1", "node-2")
+    assert executor.ranks == 16
+    assert executors.at_a_time("ssh") == 1
 
 
 def test_an_executor_that_is_not_switched_on_is_refused() -> None:

@@ -1,5 +1,6 @@
 """One warm pool of workers for all tests of trials."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +12,10 @@ from cost_model.plans import Plan
 from cost_model.specs import Lora, ModelSpec, TrainingSpec
 from planner.export import ds_config
 from tests.trials.models import decoder
+from tests.trials.ssh_hosts import SshHosts, missing
 from trials.executors.local import LocalExecutor
 from trials.executors.protocol import State
+from trials.executors.ssh import SshExecutor, SshSettings
 from trials.result import TrialResult
 from trials.trial_file import TrialFile
 
@@ -22,6 +25,28 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalExecutor]:
     executor = LocalExecutor(tmp_path_factory.mktemp("trials"), ranks=4)
     yield executor
     executor.close()
+
+
+@pytest.fixture(scope="session")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshExecutor]:
+    lacking = missing()
+    if lacking or os.geteuid() != 0:
+        pytest.skip(f"ssh is not installed here: {', '.join(lacking) or 'not root'}")
+    hosts = SshHosts(tmp_path_factory.mktemp("sshd"))
+    try:
+        hosts.start()
+        yield SshExecutor(
+            SshSettings(
+                root=tmp_path_factory.mktemp("ssh"),
+                hosts=("host-1", "host-2"),
+                ranks_per_host=1,
+                config=hosts.config,
+                setup=("export DS_ACCELERATOR=cpu",),
+                master_addr="127.0.0.1",
+            )
+        )
+    finally:
+        hosts.stop()
 
 
 def make_trial(

@@ -10,12 +10,9 @@ import pytest
 
 from tests.trials.conftest import finish, make_trial
 from tests.trials.slurm_cluster import SlurmCluster, missing
-from tests.trials.ssh_hosts import SshHosts
-from tests.trials.ssh_hosts import missing as no_ssh
 from trials.executors.local import LocalExecutor
 from trials.executors.protocol import Executor, State
 from trials.executors.slurm import SlurmExecutor, SlurmSettings
-from trials.executors.ssh import SshExecutor, SshSettings
 from trials.preflight import Refused
 from trials.step_log import RankSteps
 
@@ -41,28 +38,6 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmExecutor]:
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshExecutor]:
-    lacking = no_ssh()
-    if lacking or os.geteuid() != 0:
-        pytest.skip(f"ssh is not installed here: {', '.join(lacking) or 'not root'}")
-    hosts = SshHosts(tmp_path_factory.mktemp("sshd"))
-    try:
-        hosts.start()
-        yield SshExecutor(
-            SshSettings(
-                root=tmp_path_factory.mktemp("ssh"),
-                hosts=("host-1", "host-2"),
-                ranks_per_host=1,
-                config=hosts.config,
-                setup=("export DS_ACCELERATOR=cpu",),
-                master_addr="127.0.0.1",
-            )
-        )
-    finally:
-        hosts.stop()
 
 
 @pytest.fixture(
