@@ -8,6 +8,7 @@ import pytest
 from cost_model import catalogue
 from cost_model.calibration import Coefficients
 from cost_model.collectives import (
+    Ring,
     Topology,
     all_gather_seconds,
     all_reduce_seconds,
@@ -126,3 +127,11 @@ def test_groups_side_by_side_share_the_ports_where_one_alone_is_bound_by_its_thr
     assert of_four[0] == pytest.approx(3 / 4 / 10)
     roomy = replace(topology, port_bytes_per_s=20e9)
     assert all_gather_seconds(roomy, BYTES, ranks(4), ranks(4))[0] == pytest.approx(3 / 4 / 5)
+
+
+def test_a_ring_through_the_ports_runs_at_their_share_of_the_fast_links_pace() -> None:
+    # 8 x 25 GB/s a node against 300 GB/s a GPU; within the node it is the fast link's own
+    topology = ideal("dgx-a100-80g", 4)
+    within, beyond = (Ring.of(topology, ranks(n), ranks(1)).pace[0] for n in (8, 32))
+    assert within == pytest.approx(1.0)
+    assert beyond == pytest.approx(200 / 300)
