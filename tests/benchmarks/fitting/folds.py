@@ -40,13 +40,15 @@ def time_folds(
     problem, logs, ratios, jacobian = solution
     family = np.array([by(r) for r in problem.rows])
     of_row = np.array([by(r) for r in rows])
+    # Where the fit has not come to rest, a step on all rows moves, too: that is not the fold's
+    rest = problem.step(logs, ratios, jacobian, np.ones(len(family), dtype=np.bool_))
     for name in sorted(set(of_row)):
         keep = family != name
-        if keep.all():
-            without = problem.coefficients(logs)
-        else:
-            without = problem.coefficients(problem.step(logs, ratios, jacobian, keep))
-        yield Fold(name, np.flatnonzero(of_row == name), without)
+        without = logs
+        if not keep.all():
+            moved = problem.step(logs, ratios, jacobian, keep) - rest
+            without = np.clip(logs + moved, problem.low, problem.high)
+        yield Fold(name, np.flatnonzero(of_row == name), problem.coefficients(without))
 
 
 def solved(
