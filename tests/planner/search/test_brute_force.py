@@ -1,6 +1,7 @@
 """The ranked list against a plain loop over every combination of knobs, plan by plan."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -210,3 +211,27 @@ def _recomputing(plan: Plan, layers: int) -> Plan:
         return plan.model_copy(update={"recompute_layers": layers})
     off = {"recompute": 0, "partition_activations": False, "cpu_checkpointing": False}
     return plan.model_copy(update=off)
+
+
+def test_overlap_is_given_up_where_one_bucket_is_what_is_missing() -> None:
+    """A GPU with a little less memory than the plan takes with overlap in its smallest buckets."""
+    fixed = {"dp": 8, "zero_stage": 1, "micro_batch": 1, "recompute": "full", "pp": 1}
+    options = {"fixed": fixed, "software": ["deepspeed"], "min_fits_probability": 0.5}
+    options["allow"] = {"offload": False, "chunked_loss": False}
+    resolved = resolve("llama-2-7b", **options)  # type: ignore[arg-type]
+    plan = Plan(grad_accum=8, **fixed)  # type: ignore[arg-type]
+    least = {}
+    for overlap in (True, False):
+        rows = [s for s in _settings(plan) if s.overlap_comm == overlap]
+        world = resolved.world
+        said = predict(world.model, world.cluster, world.training, PlanTable.from_plans(rows))
+        least[overlap] = said.memory.total_bytes.min()
+    assert least[False] < least[True]
+    gib = float(np.mean(list(least.values()))) / 2**30
+    node = resolved.cluster.node
+    gpu = node.gpu.model_copy(update={"memory_gib": gib})
+    smaller = node.model_copy(update={"gpu": gpu})
+    cluster = resolved.cluster.model_copy(update={"node": smaller})
+    found = search(replace(resolved, cluster=cluster)).candidates
+    assert found
+    assert not any(one.plan.overlap_comm for one in found)
