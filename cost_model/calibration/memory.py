@@ -60,6 +60,9 @@ class SoftwareMemory(Frozen):
     """What a norm gives is kept as the input of the product behind it, not computed again."""
     norm_saved_bytes: float
     """Saved per hidden element by one 16-bit norm: 2 fused; 6 where it upcasts to fp32 itself."""
+    norm_finds_input: bool = False
+    """A fused layer norm keeps what it gives, which a product keeps anyway, and finds its input
+    from it (apex's memory-efficient norm, Megatron-DeepSpeed's default since September 2023)."""
     gated_saved: int
     """16-bit tensors of the intermediate width that a gated MLP saves: 4, or 3 fused."""
     repeats_kv: bool

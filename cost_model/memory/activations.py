@@ -85,6 +85,9 @@ def shards(
     # torch's layer norm is one kernel everywhere and saves its input; RMS norms are often not
     if training.fused_norm or training.precision == "fp32" or model.norm == "layernorm":
         norm = np.full(len(table), float(element))
+    if model.norm == "layernorm" and training.fused_norm:
+        finds = by_software(coefficients, software, "norm_finds_input") > 0
+        norm = np.where(finds, 0.0, norm)
     if training.lora is not None:  # its fp32 input; a frozen weight's gradient needs no normed one
         norm = np.minimum(norm, 4.0)
     compiled = table.compile
