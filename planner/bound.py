@@ -6,15 +6,16 @@ from dataclasses import replace
 import numpy as np
 
 from cost_model.plans import Bools, Ints, PlanTable, Recompute, Software
+from cost_model.predict import BLOCK
 from planner.objectives import acceptable
 from planner.request.request import Resolved
 from planner.rows import join
 from planner.rules import World
-from planner.scoring import BLOCK, held
+from planner.scoring import held
 from planner.space import Bound
 from planner.space.fine import RATIOS, FineKnobs
 from planner.space.solve import layers_per_stage
-from planner.tuning import FEW, one_bucket_less
+from planner.tuning import one_bucket_less
 
 
 def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable, Bools]]:
@@ -86,12 +87,7 @@ def frugal_bound(resolved: Resolved) -> Bound:
                 near.append((asked.take(close), owner[rows[close]]))
 
         parts, owners = zip(*variants(table), strict=True)
-        every, owner = join(parts), np.concatenate(owners)
-        if len(every) <= FEW:  # a second call would cost more
-            waiting, of_row = fine.waiting(every)
-            ask(join([every, waiting]), np.concatenate([owner, owner[of_row]]))
-            return fits
-        ask(every, owner)
+        ask(join(parts), np.concatenate(owners))
         for close, whose in tuple(near):
             left = np.flatnonzero(~fits[whose])
             waiting, of_row = fine.waiting(close.take(left))

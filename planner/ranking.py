@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_model.plans import Floats, PlanTable, Software
+from cost_model.predict import BLOCK
 from planner.bound import frugal_bound
 from planner.candidate import GIB
 from planner.objectives import (
@@ -19,7 +20,6 @@ from planner.objectives import (
 from planner.request.request import Resolved
 from planner.rows import join, take
 from planner.scoring import (
-    BLOCK,
     blocks,
     evaluate,
     held,

@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import optuna
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cost_model.plans import Plan
 from planner.request.request import Resolved
 from planner.space import axes, software_allowed
 from planner.space.axes import PLACEMENT, SPLIT
 
+if TYPE_CHECKING:
+    import optuna
+
 
 class Knobs(Protocol):
     """Turns an Optuna trial into a plan, and a plan back into parameters."""
 
-    def suggest(self, trial: optuna.Trial) -> Plan:
+    def suggest(self, trial: "optuna.Trial") -> Plan:
         """Asks the trial for every parameter."""
         ...
 
@@ -48,7 +49,7 @@ class WholeSpace:
             self.choices[name] = values
             self.fixed[name] = dict(spec.fixed)
 
-    def suggest(self, trial: optuna.Trial) -> Plan:
+    def suggest(self, trial: "optuna.Trial") -> Plan:
         """One value of every axis; dp and accumulation follow."""
         name = str(trial.suggest_categorical("software", list(self.choices)))
         knobs = {
@@ -119,7 +120,7 @@ class AroundPlan:
         self.plan = plan
         self.ranges = ranges
 
-    def suggest(self, trial: optuna.Trial) -> Plan:
+    def suggest(self, trial: "optuna.Trial") -> Plan:
         """The plan with every ranged knob drawn."""
         drawn: dict[str, float] = {}
         for name, bounds in self.ranges.items():

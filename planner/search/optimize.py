@@ -3,15 +3,16 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-import optuna
+from typing import TYPE_CHECKING, Literal
 
 from cost_model.plans import Plan, PlanTable
 from planner.ranking import evaluate, missing_bytes, scores_of
 from planner.request.request import Resolved
 from planner.rules import violations
 from planner.search.knobs import Knobs, WholeSpace
+
+if TYPE_CHECKING:  # a second to load, which a search does without
+    import optuna
 
 SamplerName = Literal["tpe", "nsga2", "random", "qmc"]
 
@@ -65,8 +66,10 @@ def _seconds(evaluation: Evaluation) -> float:
     return evaluation.measurement.seconds if evaluation.measurement else float("inf")
 
 
-def sampler(name: SamplerName, seed: int | None = None) -> optuna.samplers.BaseSampler:
+def sampler(name: SamplerName, seed: int | None = None) -> "optuna.samplers.BaseSampler":
     """The sampler of that name; all take constraints, TPE models each branch of the space apart."""
+    import optuna
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match name:
@@ -117,6 +120,8 @@ def optimize(
     the exact ranking (the warm start); those off the axes are evaluated as they are. The study is
     held in memory and never evaluates a plan twice.
     """
+    from optuna.trial import TrialState
+
     measure = measure or modelled(resolved)
     knobs = knobs or WholeSpace(resolved)
     known: dict[str, Measurement | None] = {}
@@ -135,7 +140,7 @@ def optimize(
         trial = study.ask()
         found = evaluated(knobs.suggest(trial))
         if found is None:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            study.tell(trial, state=TrialState.FAIL)
             return
         for name, value in found.constraints.items():
             trial.set_constraint(name, value)
@@ -155,7 +160,9 @@ def optimize(
     return Outcome(tuple(done))
 
 
-def _quiet_study(chosen: optuna.samplers.BaseSampler) -> optuna.Study:
+def _quiet_study(chosen: "optuna.samplers.BaseSampler") -> "optuna.Study":
+    import optuna
+
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
