@@ -19,6 +19,11 @@ WEIGHT_BUFFERS = 5
 LOADED_BYTES = 8.0
 """An fp32 model and the fp32 weights it is filled from, of a load that is not sharded."""
 
+SHARD_BYTES = 10e9
+"""A file of a sharded checkpoint: save_pretrained's max_shard_size until transformers 4.35; later
+ones are smaller. A base that is quantised as it is loaded passes through the host file by file, to
+the rank's own GPU (from_pretrained sets device_map so for a bitsandbytes config)."""
+
 
 _MANTISSA = (1 << 52) - 1
 """Bits of a double below its exponent."""
@@ -110,7 +115,8 @@ def host_bytes(
     offloaded: state bytes of one rank; checkpoints: activations of one rank on the host.
     At load every rank holds the whole model in the training precision, unless ZeRO-3 initialises
     it sharded or the software builds its own part; at save one rank of the node holds that. Loaded
-    whole, a model is made in fp32, and filled from weights in fp32 (from_pretrained's default).
+    whole, a model is made in fp32, and filled from weights in fp32 (from_pretrained's default). A
+    4-bit base is loaded file by file, and adapters alone are saved.
     """
     host = coefficients.host
     whole = float(element_bytes(training) * model.params)
@@ -121,11 +127,13 @@ def host_bytes(
     own: Floats = whole / ((table.pp * table.tp - 1) * ~built_whole + 1)
     base = GIB * (host.process_gib * ranks_per_node + host.reserve_gib)
     steady = ranks_per_node * (offloaded + checkpoints)
+    if training.lora is not None and training.lora.quantized_base:
+        by_file: Floats = base + steady + ranks_per_node * min(whole, SHARD_BYTES)
+        return by_file
     three = table.zero_stage == 3
     load = ranks_per_node * own
     np.copyto(load, whole, where=three)
-    quantized = training.lora is not None and training.lora.quantized_base
-    if training.whole_at_load and not quantized:
+    if training.whole_at_load:
         load = ranks_per_node * LOADED_BYTES * model.params
     np.copyto(own, whole, where=three)  # what the rank that saves gathers
     most: Floats = np.maximum(load, steady + own)

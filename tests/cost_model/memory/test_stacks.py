@@ -154,6 +154,20 @@ def test_a_model_loaded_whole_takes_8_bytes_a_parameter_and_rank_of_the_host() -
     assert loaded - sharded == pytest.approx((8 * 8 - 2) * spec.params, rel=1e-6)
 
 
+def test_a_4_bit_base_passes_through_the_host_file_by_file() -> None:
+    """QLoRA of 70B on eight 48 GiB cards is run on hosts of 256 GiB: transformers gives every
+    rank's base a device map of its own GPU, and reads files of at most 10 GB."""
+    table = PlanTable.from_plans([Plan(dp=8, zero_stage=2)])
+    spec = model("llama-2-70b")
+    whole, quantized = (
+        BF16.model_copy(update={"lora": Lora(quantized_base=q)}) for q in (False, True)
+    )
+    held = [float(memory(spec, dgx(1), t, table).host_bytes[0]) for t in (whole, quantized)]
+    assert held[0] > 8 * 2 * spec.params
+    assert held[1] < 130 * GIB
+    assert held[0] - held[1] == pytest.approx(8 * (2 * spec.params - 10e9), rel=0.02)
+
+
 def test_a_4_bit_base_loaded_whole_is_on_every_gpu_before_it_is_sharded() -> None:
     table = PlanTable.from_plans([Plan(dp=8, zero_stage=3, software=Software.FSDP)])
     lora = Lora(targets="attention", quantized_base=True)
