@@ -129,23 +129,26 @@ def _with_changes(resolved: Resolved, found: NothingFits) -> NothingFits:
 
 def _obstacle(resolved: Resolved, near: Candidate) -> str:
     memory, options = near.memory, resolved.search
+    found = []
     if memory.total_bytes + options.headroom_gib * GIB > memory.capacity_bytes:
         missing = memory.total_bytes + options.headroom_gib * GIB - memory.capacity_bytes
         name, size = max(memory.categories.items(), key=lambda item: item[1])
-        return (
+        found.append(
             f"The nearest plan misses {missing / GIB:.1f} GiB on stage {memory.peak_stage} at "
             f"{memory.peak_phase}: it needs {memory.total_bytes / GIB:.1f} of "
             f"{memory.capacity_bytes / GIB:.1f} GiB, {size / GIB:.1f} of them {name}."
         )
     if memory.host_bytes > memory.host_capacity_bytes:
-        return (
-            f"The nearest plan needs {memory.host_bytes / GIB:.0f} GiB of host RAM, and a node has "
+        subject = "It also needs" if found else "The nearest plan needs"
+        found.append(
+            f"{subject} {memory.host_bytes / GIB:.0f} GiB of host RAM, and a node has "
             f"{memory.host_capacity_bytes / GIB:.0f}."
         )
-    return (
+    return " ".join(found) or (
         f"The nearest plan fits with a probability of {near.fits_probability:.2f} "
-        f"({memory.total_bytes / GIB:.1f} of {memory.capacity_bytes / GIB:.1f} GiB), and "
-        f"{options.min_fits_probability:.2f} is demanded."
+        f"({memory.total_bytes / GIB:.1f} of {memory.capacity_bytes / GIB:.1f} GiB of a GPU, "
+        f"{memory.host_bytes / GIB:.0f} of {memory.host_capacity_bytes / GIB:.0f} GiB of a host), "
+        f"and {options.min_fits_probability:.2f} is demanded."
     )
 
 

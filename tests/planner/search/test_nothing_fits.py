@@ -66,6 +66,18 @@ def test_what_stands_in_the_way_is_told_in_a_sentence(tight: SearchResult) -> No
     assert "GiB on stage" in tight.nothing_fits.why
 
 
+def test_host_memory_that_is_short_too_is_told_beside_that_of_the_gpu() -> None:
+    found = search(resolve("llama-65b", "cpu", seq_len=128, keep=1)).nothing_fits
+    assert found is not None
+    memory = found.nearest[0].memory
+    short = memory.total_bytes - memory.capacity_bytes
+    short += memory.host_bytes - memory.host_capacity_bytes
+    assert found.missing_bytes == pytest.approx(short)
+    assert "GiB on stage" in found.why
+    assert "It also needs" in found.why
+    assert "of host RAM" in found.why
+
+
 def test_a_plan_that_only_fits_too_rarely_is_offered_with_its_risk() -> None:
     """The best plan of the plain request is asked to fit more surely than it does."""
     free = resolve("llama-2-13b", nodes=2, min_fits_probability=0.5, keep=400, seq_len=4096)
@@ -79,4 +91,5 @@ def test_a_plan_that_only_fits_too_rarely_is_offered_with_its_risk() -> None:
     found = search(asked).nothing_fits
     assert found is not None
     assert "is demanded" in found.why
+    assert "GiB of a host" in found.why
     assert {"search": {"min_fits_probability": 0.5}} in [c.patch for c in found.changes]
