@@ -7,6 +7,7 @@ import numpy as np
 
 from cost_model.plans import Bools, Ints, PlanTable, Recompute, Software
 from cost_model.predict import BLOCK
+from planner.fitting import one_bucket_less
 from planner.objectives import acceptable
 from planner.request.request import Resolved
 from planner.rows import join
@@ -15,7 +16,6 @@ from planner.scoring import held
 from planner.space import Bound
 from planner.space.fine import RATIOS, FineKnobs
 from planner.space.solve import layers_per_stage
-from planner.tuning import one_bucket_less
 
 
 def frugal_variants(world: World, table: PlanTable) -> Iterator[tuple[PlanTable, Bools]]:

@@ -9,6 +9,7 @@ from cost_model.plans import Floats, PlanTable, Software
 from cost_model.predict import BLOCK
 from planner.bound import frugal_bound
 from planner.candidate import GIB
+from planner.fitting import Fitting, fitting
 from planner.objectives import (
     Scores,
     best_first,
@@ -31,7 +32,7 @@ from planner.scoring import (
 from planner.space import enumerate_plans
 from planner.space.fine import TIGHT, FineKnobs
 from planner.space.solve import solvable
-from planner.tuning import Fitting, fitting, hopeful, punctual, recomputed, tuned
+from planner.tuning import hopeful, punctual, recomputed, tuned
 
 __all__ = ["Ranked", "evaluate", "fitting_plans", "missing_bytes", "nearest", "rank", "scores_of"]
 

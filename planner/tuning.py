@@ -1,123 +1,18 @@
 """Solves what is not enumerated: fine knobs, and how many layers to recompute."""
 
-from dataclasses import dataclass, fields, replace
-from statistics import NormalDist
-from typing import TypeVar
+from dataclasses import replace
 
 import numpy as np
 
-from cost_model.calibration.memory import default_memory_coefficients
-from cost_model.memory.oversized import stays
 from cost_model.plans import Bools, Floats, Ints, PlanTable
-from planner.candidate import GIB
+from planner.fitting import FEW, Fitting, most_bytes
 from planner.objectives import Scores, acceptable, keys, meets_deadline
 from planner.request.request import Resolved
 from planner.rows import join, take
-from planner.scoring import held, missing_bytes, sure, timed
+from planner.scoring import held, sure, timed
 from planner.space.fine import RATIOS, RUNGS, TIGHT, FineKnobs
 from planner.space.solve import first_fitting, layers_per_stage, recomputing, solvable
-
-WORTH = 1e-3
-"""Share of a step that a setting must save to be taken instead of a roomier one."""
-
-Columns = TypeVar("Columns", PlanTable, Scores)
-
-FEW = 2_000
-"""Plans up to which a second call costs more than asking for every rung at once."""
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """Plans that fit at some setting of their fine knobs, at the first one found."""
-
-    table: PlanTable
-    scores: Scores
-    least: Floats
-    """Seconds that no setting beats [plans]."""
-    roomy: Bools
-    """Whether that setting is DeepSpeed's own: the first rung and the whole optimizer offloaded."""
-
-
-def fitting(resolved: Resolved, table: PlanTable) -> Fitting:
-    """The plans that fit: with DeepSpeed's own buckets, else with the smallest, else also with a
-    part of the optimizer on the GPU where the host has no room for all of it."""
-    world, search = resolved.world, resolved.search
-    fine = FineKnobs(search, resolved.training.optimizer)
-    narrow, owner = fine.narrower(table.take(slice(0, len(table) if len(table) <= FEW else 0)))
-    scores = held(world, join([table, narrow]))
-    more = take(scores, slice(len(table), None))
-    scores = take(scores, slice(0, len(table)))
-    roomy = acceptable(world, search, scores)
-    if len(table) > FEW:
-        behind = np.flatnonzero(~roomy)
-        narrow, owner = fine.narrower(table.take(behind))
-        owner, more = behind[owner], held(world, narrow)
-    waiting = np.flatnonzero(~roomy[owner])
-    narrow, more, owner = narrow.take(waiting), take(more, waiting), owner[waiting]
-    narrow, more, owner = _and_without_overlap(resolved, narrow, more, owner)
-    rescued, more = _rescued(resolved, narrow, more, owner)
-    rows = np.flatnonzero(roomy)
-    kept, known = join([table.take(rows), rescued]), join([take(scores, rows), more])
-    known, least = timed(world, kept, known)
-    return Fitting(kept, known, least, np.arange(len(kept)) < len(rows))
-
-
-def _and_without_overlap(
-    resolved: Resolved, table: PlanTable, scores: Scores, owner: Ints
-) -> tuple[PlanTable, Scores, Ints]:
-    """Plans at narrower rungs, and behind them those of them that may fit without overlap alone.
-
-    owner: whose each is; the order stays that of the owners.
-    """
-    fine = FineKnobs(resolved.search, resolved.training.optimizer)
-    rows = np.flatnonzero(one_bucket_less(resolved, table, scores) & fine.may_wait(table))
-    if not len(rows):
-        return table, scores, owner
-    rows = rows[np.unique(owner[rows], return_index=True)[1]]
-    more, whose = fine.waiting(table.take(rows))
-    every = join([table, more])
-    known = join([scores, held(resolved.world, more)])
-    owner = np.concatenate([owner, owner[rows[whose]]])
-    order = np.argsort(owner, kind="stable")
-    return every.take(order), take(known, order), owner[order]
-
-
-def one_bucket_less(resolved: Resolved, table: PlanTable, scores: Scores) -> Bools:
-    """Whether each plan that does not fit may do so without overlap [plans].
-
-    With overlap there is one bucket more, of at most four bytes an element; and gradients larger
-    than a bucket may stay (cost_model.memory.oversized).
-    """
-    fits = acceptable(resolved.world, resolved.search, scores)
-    near = scores.total_bytes - 4.0 * table.reduce_bucket <= _most_bytes(resolved)
-    known = resolved.memory_coefficients or default_memory_coefficients()
-    may: Bools = ~fits & (near | stays(known, resolved.model, resolved.training, table))
-    return may
-
-
-def _rescued(
-    resolved: Resolved, table: PlanTable, scores: Scores, owner: Ints
-) -> tuple[PlanTable, Scores]:
-    """Of plans at narrower rungs the first of each that fits, whole or with some of the optimizer
-    kept on the GPU. owner: whose each is, in rising order."""
-    world, search = resolved.world, resolved.search
-    fine = FineKnobs(search, resolved.training.optimizer)
-    fits = acceptable(world, search, scores)
-    rows = np.flatnonzero(fits)
-    rows = rows[np.unique(owner[rows], return_index=True)[1]]
-    kept, known = table.take(rows), take(scores, rows)
-    # less on the host is more on the GPU, so the GPU must have room now
-    room = missing_bytes(world, replace(scores, host_bytes=np.zeros(len(table)))) == 0
-    rest = table.take(np.flatnonzero(~fits & fine.has_ratio(table) & room))
-    if not len(rest):
-        return kept, known
-    every, number = _variants(rest, len(RATIOS))
-    every = fine.with_ratio(every, np.array(RATIOS).take(number))
-    scores = held(world, every)
-    fits = acceptable(world, search, scores).reshape(len(rest), len(RATIOS))
-    rows = np.flatnonzero(fits.any(axis=1))
-    rows = rows * len(RATIOS) + fits[rows].argmax(axis=1)
-    return join([kept, every.take(rows)]), join([known, take(scores, rows)])
+from planner.variants import fastest, fastest_of, put, variants
 
 
 def tuned(resolved: Resolved, found: Fitting) -> tuple[PlanTable, Scores]:
@@ -141,26 +36,26 @@ def tuned(resolved: Resolved, found: Fitting) -> tuple[PlanTable, Scores]:
     )
     settled, scores = table, found.scores
     if len(partly) + rungs.sum():
-        shares, number = _variants(table.take(partly), len(RATIOS))
+        shares, number = variants(table.take(partly), len(RATIOS))
         parts = [fine.at_rung(fine.with_ratio(shares, np.array(RATIOS).take(number)), TIGHT)]
         for of_kind, count in kinds[1:]:
-            buckets, number = _variants(table.take(of_kind), count)
+            buckets, number = variants(table.take(of_kind), count)
             parts.append(fine.at_rung(buckets, number))
         every = join(parts)
         every_scores, seconds = _seconds(resolved, every)
         ends = np.cumsum([len(part) for part in parts])
         best = np.concatenate(
             [
-                end - len(part) + _fastest(len(of_kind), seconds[end - len(part) : end])
+                end - len(part) + fastest(len(of_kind), seconds[end - len(part) : end])
                 for (of_kind, _), part, end in zip(kinds, parts, ends, strict=True)
             ]
         )
         rows = np.concatenate([of_kind for of_kind, _ in kinds])
-        settled = _put(table, rows, every.take(best))
-        scores = _put(scores, rows, take(every_scores, best))
+        settled = put(table, rows, every.take(best))
+        scores = put(scores, rows, take(every_scores, best))
     # settled at the tightest rung, and known to fit at the first
     first = np.flatnonzero(three & found.roomy & (settled.offload_ratio == table.offload_ratio))
-    scores = _put(scores, first, take(found.scores, first))
+    scores = put(scores, first, take(found.scores, first))
     roomy = np.zeros(len(table), np.bool_)
     roomy[first] = True
     return _widened(resolved, settled, scores, roomy)
@@ -181,13 +76,13 @@ def _widened(
     few = table.take(rows)
     fits = np.ones((len(rows), RUNGS), np.bool_)
     asked = np.arange(len(rows)) if roomy is None else np.flatnonzero(~roomy[rows])
-    every, number = _variants(few.take(asked), RUNGS)
+    every, number = variants(few.take(asked), RUNGS)
     every = fine.at_rung(every, number)
     if roomy is None:  # one call for all
         others = np.flatnonzero(~with_prefetch)
         sizes = held(world, join([every, table.take(others)]))
         rest = replace(take(sizes, slice(len(every), None)), seconds=scores.seconds[others])
-        sizes, scores = take(sizes, slice(0, len(every))), _put(scores, others, rest)
+        sizes, scores = take(sizes, slice(0, len(every))), put(scores, others, rest)
     elif len(asked):
         sizes = held(world, every)
     if not len(rows):
@@ -197,7 +92,7 @@ def _widened(
         fits[asked, TIGHT] = True
     # both reduce buckets, and every prefetch of each: the rungs differ in no more that costs time
     ahead = len(fine.prefetches)
-    every, number = _variants(few, 2 * ahead)
+    every, number = variants(few, 2 * ahead)
     every = fine.at_rung(every, np.where(number < ahead, 0, TIGHT))
     every = fine.with_prefetch(every, number % ahead)
     timings, _ = timed(world, every, sure(len(every)))
@@ -205,21 +100,21 @@ def _widened(
     of_rung = np.repeat(seconds[:, 1:, 0], RUNGS, axis=1)
     of_rung[:, 0] = seconds[:, 0, 0]
     each = np.arange(len(rows))
-    rung = _fastest(len(rows), np.where(fits, of_rung, np.inf).ravel()) - each * RUNGS
+    rung = fastest(len(rows), np.where(fits, of_rung, np.inf).ravel()) - each * RUNGS
     wide = fine.at_rung(few, rung)
     mine = seconds[each, (rung > 0).astype(np.int64)]
     alive = np.array(fine.prefetches) <= wide.max_live_params[:, None]
     alive[:, 0] = True
-    number = _fastest(len(rows), np.where(alive, mine, np.inf).ravel()) - each * ahead
+    number = fastest(len(rows), np.where(alive, mine, np.inf).ravel()) - each * ahead
     wide = fine.with_prefetch(wide, number)
     known = take(scores, rows)
     unknown = np.setdiff1d(np.flatnonzero(rung > 0), asked) if roomy is not None else each[:0]
     if len(asked):
-        known = _put(known, asked, take(sizes, np.arange(len(asked)) * RUNGS + rung[asked]))
+        known = put(known, asked, take(sizes, np.arange(len(asked)) * RUNGS + rung[asked]))
     if len(unknown):
-        known = _put(known, unknown, held(world, wide.take(unknown)))
+        known = put(known, unknown, held(world, wide.take(unknown)))
     known = replace(known, seconds=mine[each, number])
-    return _put(table, rows, wide), _put(scores, rows, known)
+    return put(table, rows, wide), put(scores, rows, known)
 
 
 def recomputed(
@@ -249,7 +144,7 @@ def recomputed(
     rows = np.flatnonzero(some)
     chosen = recomputing(every.take(rows), layers[rows])
     scores, _ = timed(world, chosen, sure(len(rows)))
-    best = _fastest_of(owner[rows], number[rows], scores.seconds)
+    best = fastest_of(owner[rows], number[rows], scores.seconds)
     chosen, scores = chosen.take(best), take(scores, best)
     if worst_key is not None:
         best = np.flatnonzero(keys(search, chosen, scores)[0] <= worst_key)
@@ -265,16 +160,7 @@ def _fewest(resolved: Resolved, table: PlanTable) -> Ints:
         scores = held(world, plans)
         return acceptable(world, search, scores), scores.total_bytes
 
-    return first_fitting(world, table, judge, _most_bytes(resolved))
-
-
-def _most_bytes(resolved: Resolved) -> float:
-    """Total bytes up to which a GPU holds a plan as surely as the request demands."""
-    search, gpu = resolved.search, resolved.cluster.node.gpu.memory_gib * GIB
-    known = resolved.memory_coefficients or default_memory_coefficients()
-    chance = min(max(search.min_fits_probability, 1e-6), 1 - 1e-6)
-    likely = gpu * np.exp(-known.spread.sigma * NormalDist().inv_cdf(chance))
-    return float(min(likely, gpu - search.headroom_gib * GIB))
+    return first_fitting(world, table, judge, most_bytes(resolved))
 
 
 def hopeful(
@@ -295,25 +181,6 @@ def punctual(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[Plan
     return take(table, rows), take(scores, rows)
 
 
-def _put(columns: Columns, rows: Ints, values: Columns) -> Columns:
-    """The columns with the given rows replaced; only what differs is copied."""
-    if not len(rows):
-        return columns
-    changed = {}
-    for name in (f.name for f in fields(columns)):
-        column, new = getattr(columns, name), getattr(values, name)
-        if not np.array_equal(column[rows], new):
-            changed[name] = column.copy()
-            changed[name][rows] = new
-    return replace(columns, **changed)
-
-
-def _variants(table: PlanTable, count: int) -> tuple[PlanTable, Ints]:
-    """Every plan `count` times, one after the other, and the number of each copy."""
-    rows = np.repeat(np.arange(len(table)), count)
-    return table.take(rows), np.tile(np.arange(count), len(table))
-
-
 def _seconds(resolved: Resolved, table: PlanTable) -> tuple[Scores, Floats]:
     """Scores of every row, and its step time where it fits, else infinite."""
     world = resolved.world
@@ -321,32 +188,6 @@ def _seconds(resolved: Resolved, table: PlanTable) -> tuple[Scores, Floats]:
     fits = acceptable(world, resolved.search, scores)
     scores, _ = timed(world, table, scores)
     return scores, np.where(fits, scores.seconds, np.inf)
-
-
-def _fastest(plans: int, seconds: Floats) -> Ints:
-    """Of each plan's variants the first that no other beats by more than it is worth [plans].
-
-    seconds: [plans x variants], one plan after the other.
-    """
-    if not plans:
-        return np.zeros(0, np.int64)
-    each = seconds.reshape(plans, -1)
-    close = each <= each.min(axis=1, keepdims=True) * (1 + WORTH)
-    picked: Ints = np.arange(plans) * each.shape[1] + close.argmax(axis=1)
-    return picked
-
-
-def _fastest_of(owner: Ints, number: Ints, seconds: Floats) -> Ints:
-    """The same for plans with unequal numbers of variants: rows of the variants picked."""
-    if not len(owner):
-        return owner
-    best = np.full(int(owner.max()) + 1, np.inf)
-    np.minimum.at(best, owner, seconds)
-    close = np.flatnonzero(seconds <= best[owner] * (1 + WORTH))
-    order = close[np.lexsort((number[close], owner[close]))]
-    _, first = np.unique(owner[order], return_index=True)
-    picked: Ints = order[first]
-    return picked
 
 
 def _settings(resolved: Resolved, table: PlanTable) -> tuple[PlanTable, Ints, Ints]:
