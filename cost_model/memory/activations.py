@@ -93,6 +93,7 @@ def shards(
     compiled = table.compile
     gated = by_software(coefficients, software, "gated_saved")
     composed = model.activation == "gelu_new"
+    plain = 1.0 if model.activation == "relu" else 2.0  # it needs its result alone, kept anyway
     sequence = table.sp * table.cp
     replicated = np.where(table.sequence_parallel, 1 / tp, 1.0)
     regathers = by_software(coefficients, software, "regathers_inputs") > 0
@@ -108,7 +109,7 @@ def shards(
         capacity=np.maximum(table.capacity_factor, 1.0),
         norm_bytes=np.where(compiled, element, norm),
         gated_saved=np.where(compiled, 3.0, gated),
-        plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, 2.0),
+        plain_saved=np.where(composed & ~compiled & (gated > 3), 2.0 + COMPOSED_GELU, plain),
         repeats_kv=_repeats_kv(coefficients, training, software),
         stale=by_software(coefficients, software, "stale_projections"),
         score_bytes=_score_bytes(coefficients, training, software),

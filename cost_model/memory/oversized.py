@@ -37,11 +37,17 @@ def stays(
 
 
 def oversized_elements(
-    model: ModelSpec, table: PlanTable, stages: Stages, sharded: Floats, may: Bools
+    model: ModelSpec,
+    table: PlanTable,
+    stages: Stages,
+    sharded: Floats,
+    stacked: Bools,
+    may: Bools,
 ) -> Floats:
     """Elements of the gradients of one stage that are larger than a bucket and stay [rows].
 
-    sharded: over how many ranks the token table is cut; may: from `stays` [rows].
+    sharded: over how many ranks the token table is cut; stacked: whether the experts of a layer are
+    one tensor each; may: from `stays` [rows].
     """
     total: Floats = np.zeros(len(table))
     if not may.any():
@@ -54,14 +60,19 @@ def oversized_elements(
     total = total + own * np.where(vocabulary > limit, vocabulary, 0.0)
     for kind, layers in enumerate(stages.layers):
         for size, count in _matrices(model.hidden, model.kinds[kind]):
-            mine = size / table.tp
-            total = total + layers * count * np.where(mine > limit, mine, 0.0)
+            each = size / table.tp
+            total = total + layers * count * np.where(each > limit, each, 0.0)
+        for size, experts in _experts(model.hidden, model.kinds[kind]):
+            each = np.where(stacked, experts, 1) * size / table.tp
+            held = layers * np.where(stacked, 1.0, experts / table.ep)
+            total = total + held * np.where(each > limit, each, 0.0)
     return total
 
 
 def _largest(model: ModelSpec) -> int:
     """Elements of the largest matrix of all."""
     sizes = [size for layer in model.kinds for size, _ in _matrices(model.hidden, layer)]
+    sizes += [size * n for layer in model.kinds for size, n in _experts(model.hidden, layer)]
     return max(model.hidden * model.vocab, *sizes)
 
 
@@ -73,7 +84,12 @@ def _matrices(hidden: int, layer: Layer) -> list[tuple[int, int]]:
         found += [(hidden * a.kv_heads * d, 1) for d in (a.head_dim, a.value_head_dim)]
     if layer.mlp is not None:
         found.append((hidden * layer.mlp.intermediate, 3 if layer.mlp.gated else 2))
-    if layer.moe is not None:
-        stacked = layer.moe.experts * layer.moe.intermediate * hidden
-        found += [(2 * stacked if layer.moe.gated else stacked, 1), (stacked, 1)]
     return found
+
+
+def _experts(hidden: int, layer: Layer) -> list[tuple[int, int]]:
+    """(elements of one expert's first matrix, experts), and the same of the second."""
+    if layer.moe is None:
+        return []
+    one = layer.moe.intermediate * hidden
+    return [(2 * one if layer.moe.gated else one, layer.moe.experts), (one, layer.moe.experts)]

@@ -253,7 +253,7 @@ def stage_work(
         in_layer=at_end + scores + work.layer_gradient,
         at_end=np.maximum(at_end, between),
         oversized=element_bytes(training)
-        * oversized_elements(model, table, stages, work.vocabulary_ranks, work.stays),
+        * oversized_elements(model, table, stages, work.vocabulary_ranks, work.slices, work.stays),
         unsent=np.maximum(
             acts * np.maximum(1 - FILLED / np.maximum(held.all, 1), 0) - passing, 0.0
         ),
