@@ -14,6 +14,7 @@ from planner.options import on_option
 from planner.request.request import Resolved
 from planner.search.result import Certificate, NothingFits, SearchResult
 from planner.space.emptiness import has_plan
+from planner.space.placements import PAIR
 
 GOVERNED = (
     "A plan whose ranks mix groups of nodes runs at the pace of the slowest. A pipeline may have "
@@ -67,7 +68,10 @@ def search_groups(
     unions = [f"Not planned: {reason}." for reason in found.refused]
     return SearchResult(
         explained(kept),
-        _summed([result.certificate for _, result in results]),
+        _summed(
+            [result.certificate for _, result in results],
+            exhaustive=all(len(cluster.groups) <= PAIR for cluster, _ in results),
+        ),
         nothing_fits=None if kept or diagnose is None else diagnose(most),
         seq_len=longest or None,
         baseline=min(thumbs, key=_seconds, default=None),
@@ -127,7 +131,8 @@ def _alone(resolved: Resolved) -> Resolved:
     return replace(resolved, search=search)
 
 
-def _summed(certificates: list[Certificate]) -> Certificate:
+def _summed(certificates: list[Certificate], *, exhaustive: bool) -> Certificate:
+    """exhaustive: whether every division of the layers over groups was tried."""
     by_software: dict[str, int] = {}
     for one in certificates:
         for name, count in one.by_software.items():
@@ -141,4 +146,5 @@ def _summed(certificates: list[Certificate]) -> Certificate:
         by_software=by_software,
         tuned=sum(c.tuned for c in certificates),
         seconds=sum(c.seconds for c in certificates),
+        exhaustive=exhaustive,
     )

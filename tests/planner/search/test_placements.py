@@ -162,6 +162,7 @@ def test_a_placement_on_equal_nodes_is_refused() -> None:
 def test_stages_on_three_groups_are_searched() -> None:
     found = search(_ask(A100, H100, {"preset": "dgx-a100-80g", "nodes": 1}, keep=200))
     assert any(len(one.stages_on) == 3 for one in found.candidates)
+    assert not found.certificate.exhaustive
 
 
 def test_one_more_node_is_asked_of_every_group_and_its_patch_makes_the_request() -> None:
