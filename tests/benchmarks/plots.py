@@ -90,7 +90,7 @@ def main() -> None:
         from tests.benchmarks.fitting.held_out import ask_out_of_fold
 
         held = scores.time_pairs(rows, ask_out_of_fold(rows))
-        scatter(rows, held, 1.0, "step time without its model, s", PLOTS / "held_out.png")
+        scatter(rows, held, 1.0, "step time, s (model held out)", PLOTS / "held_out.png")
 
 
 if __name__ == "__main__":
