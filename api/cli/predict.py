@@ -51,7 +51,10 @@ def predict(
     calibration: CalibrationFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Predict memory and step time of one plan; exit code 1 where it would be refused."""
+    """Predict memory and step time of one plan.
+
+    Exit code 1 where it breaks a rule, with the rule on standard error.
+    """
     asked = PredictRequest.parse(request | {"plan": plan or Plan()})
     resolved = with_file(asked.resolve(), calibration)
     chosen = completed(plan or Plan(), resolved)
