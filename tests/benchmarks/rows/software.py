@@ -72,7 +72,8 @@ def stack_of(raw: RawRow, software: Software) -> Stack | None:
     software: that it is like; what shards as FSDP does has FSDP's profile.
     """
     name = raw.text("framework").lower()
-    if "deepspeed" in name and re.search(r"\b(v100|t4)\b", raw.text("gpu").lower()):
+    old = re.search(r"\b(v100|t4)\b", raw.text("gpu").lower())
+    if old and "deepspeed" in name and software is Software.MEGATRON_DEEPSPEED:
         return "deepspeed_2021"
     found = next((stack for pattern, stack in _STACKS if re.search(pattern, name)), None)
     return None if found == "alpa" and software is Software.FSDP else found
