@@ -68,6 +68,16 @@ class MemoryPrediction:
 
 
 @dataclass(frozen=True)
+class Need:
+    """Of a memory prediction what tells whether a plan fits; names and meanings are its own."""
+
+    total_bytes: Floats
+    host_bytes: Floats
+    nvme_bytes: Floats
+    node_group: Ints | None = None
+
+
+@dataclass(frozen=True)
 class StepPrediction:
     """Seconds of one optimizer step."""
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from cost_model.memory import fits_probability, memory
+from cost_model.memory import fits_probability, need
 from cost_model.memory.capacity import Capacity
 from cost_model.plans import Bools, Floats, PlanTable
 from cost_model.predict import BLOCK, predict
-from cost_model.prediction import MemoryPrediction, Prediction
+from cost_model.prediction import MemoryPrediction, Need, Prediction
 from cost_model.step import step_time
 from planner.candidate import GIB
 from planner.objectives import Scores, acceptable
@@ -38,12 +38,12 @@ def held(world: World, table: PlanTable) -> Scores:
     if not len(table):
         return sure(0)
     known = world.memory_coefficients
-    found = memory(world.model, world.cluster, world.training, table, known)
+    found = need(world.model, world.cluster, world.training, table, known)
     chance = fits_probability(found, world.cluster, known)
     return Scores(np.zeros(len(table)), *_as_on_one(world, found), chance)
 
 
-def _as_on_one(world: World, found: MemoryPrediction) -> tuple[Floats, Floats]:
+def _as_on_one(world: World, found: Need | MemoryPrediction) -> tuple[Floats, Floats]:
     """GPU and host bytes, such that the cluster's own node lacks as many as the worst rank's.
 
     Where groups of nodes differ, each plan is measured against the group of its worst rank.

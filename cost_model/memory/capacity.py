@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_model.calibration.memory import GIB
 from cost_model.plans import Floats
-from cost_model.prediction import MemoryPrediction
+from cost_model.prediction import MemoryPrediction, Need
 from cost_model.specs import ClusterSpec, Node
 
 
@@ -19,7 +19,7 @@ class Capacity:
     flash: Floats | float
 
     @classmethod
-    def of(cls, cluster: ClusterSpec, memory: MemoryPrediction) -> "Capacity":
+    def of(cls, cluster: ClusterSpec, memory: MemoryPrediction | Need) -> "Capacity":
         """Where the prediction is of a group of unequal nodes, what those nodes have."""
         if memory.node_group is None:
             return cls(*_bytes(cluster.node))

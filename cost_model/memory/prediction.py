@@ -17,7 +17,7 @@ from cost_model.memory.sharding import Sharding, placed, sharding
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.work import StageWork, joined, plan_work, stage_work
 from cost_model.plans import Floats, Ints, PlanTable
-from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction
+from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction, Need
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
 
 BLOCK = 32_768
@@ -44,6 +44,46 @@ def memory(
             lambda own, few, number: _memory(model, own, training, few, coefficients, number),
         )
     return _memory(model, cluster, training, table, coefficients, None)
+
+
+def need(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    training: TrainingSpec,
+    table: PlanTable,
+    coefficients: MemoryCoefficients | None = None,
+) -> Need:
+    """The same figures as `memory`, as far as they tell whether a plan fits: all that a search
+    reads of most plans."""
+    if cluster.groups or table.placement.any():
+        whole = memory(model, cluster, training, table, coefficients)
+        return Need(whole.total_bytes, whole.host_bytes, whole.nvme_bytes, whole.node_group)
+    known = (coefficients or default_memory_coefficients()).in_stack(training.stack)
+    blocks = [
+        _need(model, cluster, training, table.take(slice(start, start + BLOCK)), known)
+        for start in range(0, max(len(table), 1), BLOCK)
+    ]
+    return Need(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+
+
+def _need(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    training: TrainingSpec,
+    table: PlanTable,
+    coefficients: MemoryCoefficients,
+) -> tuple[Floats, Floats, Floats]:
+    works = _works(coefficients, model, training, table, None)
+    states = sharding(coefficients, model, training, table)
+    room = tensor_bytes(coefficients, cluster)
+    stages = [(work, placed(table, states, work, works.of_plan)) for work in works.stages]
+    peak = np.zeros(len(table))
+    for work, plans in stages:
+        for value in _footprint(states, work, plans, room).allocated(plans):
+            np.maximum(peak, value, out=peak)
+    total = (1 + coefficients.fragmentation) * peak + framework_bytes(coefficients, table)
+    host, nvme = beside(coefficients, model, cluster, training, table, states, stages)
+    return total, host, nvme
 
 
 def _memory(

@@ -7,7 +7,7 @@ import numpy as np
 from cost_model.calibration.memory import MemoryCoefficients, default_memory_coefficients
 from cost_model.memory.capacity import Capacity
 from cost_model.plans import Floats
-from cost_model.prediction import MemoryPrediction
+from cost_model.prediction import MemoryPrediction, Need
 from cost_model.specs import ClusterSpec
 
 Z90 = 1.6449
@@ -27,7 +27,7 @@ def interval(
 
 
 def fits_probability(
-    memory: MemoryPrediction,
+    memory: MemoryPrediction | Need,
     cluster: ClusterSpec,
     coefficients: MemoryCoefficients | None = None,
 ) -> Floats:
