@@ -8,7 +8,7 @@ from cost_model.plans import Bools, Floats
 from cost_model.specs.model import Attention
 from cost_model.specs.training import TrainingSpec
 
-_HEAD_HALF = 24.0
+_HEAD_HALF = 16.0
 """Head width at which FlashAttention-2 would run at half its rate: its softmax work per score does
 not shrink with the head (arXiv 2307.08691, figures 4 to 6: 64 against 128). The first version is as
 fast with 64 as with 128."""

@@ -59,6 +59,7 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     (r"v100-\d+g-sxm2", "memory_efficiency"): (0.83, 0.10),
     (r"v100-32g-sxm3", "memory_efficiency"): (0.83, 0.10),
     (r"(h100|h800|h200|gh200)(?!.*500w)", "flash2_efficiency"): (0.35, 0.15),
+    (r"a100|a800", "flash1_efficiency"): (0.30, 0.05),
     ("nvswitch", "efficiency"): (0.73, 0.05),
     ("nvswitch", "base_us"): (60.0, 0.30),
     ("pcie/a10g", "efficiency"): (0.055, 0.25),
@@ -70,7 +71,8 @@ _PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
 }
 """Expectations and spreads where public figures place one type elsewhere than its kind. Memory: 220
 of 320 and 750 of 900 GB/s (Jia et al., "Dissecting the NVidia Turing T4 GPU via microbenchmarking",
-arXiv 1903.07486). FlashAttention-2 on Hopper: 35 % (FlashAttention-3, arXiv 2407.08608). NVSwitch:
+arXiv 1903.07486). FlashAttention: the first version on A100 85 to 100 TFLOP/s of 312 under a mask
+(arXiv 2307.08691, figures 4 to 6), the second on Hopper 35 % (arXiv 2407.08608). NVSwitch:
 reductions of 1 MiB to 4 GiB over 2, 4 and 8 A100 take 76 to 100 us and 197 to 226 GB/s of 300
 (Mist's and Sailor's tables agree to 5 %); some of the start is the measurement's. PCIe: public
 collective benchmarks of GPUs without peer copies. InfiniBand: the same of eight ports a node, nine
