@@ -26,7 +26,6 @@ Stack = Literal[
     "torchtitan",
     "nemo",
     "dt_fm",
-    "lightning",
 ]
 
 

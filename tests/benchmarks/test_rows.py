@@ -280,3 +280,10 @@ def test_deepspeed_of_2021_waited_for_what_zero_3_gathers() -> None:
     old = {"zero_stage": "3", "tp": "1", "pp": "1", "framework": "DeepSpeed"}
     assert not row(**old, gpu="V100-SXM2", gpu_mem_gb="32").plan.overlap_comm
     assert row(**old).plan.overlap_comm
+
+
+def test_zero_3_of_2021_is_known_by_its_framework_or_gpu() -> None:
+    old = {"zero_stage": "3", "tp": "1", "pp": "1"}
+    lightning = row(**old, framework="PyTorch Lightning deepspeed_stage_3")
+    assert lightning.training.stack == "deepspeed_2021"
+    assert row(**old, framework="DeepSpeed").training.stack is None

@@ -118,22 +118,17 @@ _SOFTWARE_FIELDS: tuple[Limits, ...] = (
     ("step_ms", 0.5, 200.0, 6.0, 0.80),
     ("dp_overlap", 0.05, 1.0, 0.7, 0.40),
 )
-_SHARDING: dict[tuple[str, ...], Limits] = {
-    ("deepspeed", "deepspeed_pipeline", "megatron_deepspeed"): (
-        "zero_traffic_ratio",
-        0.8,
-        2.5,
-        1.2,
-        0.30,
-    ),
-    ("lightning",): ("zero_traffic_ratio", 0.8, 2.5, 1.2, 0.30),
-    ("fsdp",): ("zero_traffic_ratio", 0.8, 2.5, 1.2, 0.10),
+_SAME_HOST = {"deepspeed_2021": "megatron_deepspeed"}
+"""Software that differs from another in what sharding costs alone."""
+_SHARDING: dict[tuple[str, ...], tuple[float, float, float]] = {
+    ("deepspeed", "deepspeed_pipeline", "megatron_deepspeed"): (2.5, 1.2, 0.30),
+    ("deepspeed_2021",): (3.0, 2.0, 0.30),
+    ("fsdp",): (2.5, 1.2, 0.10),
 }
-"""Software that shards by the same code. Megatron's distributed optimizer moves flat buffers, as
-FSDP does once it has copied into them; its runs are long enough to hide nearly all of it, so that
-they say little. The releases of 2021, which most of DeepSpeed's rows ran, gathered parameter by
-parameter and would have it at four; today's gather what belongs together at once, hence the
-bound."""
+"""Highest, expected and spread of `zero_traffic_ratio`, by software that shards by the same code.
+Megatron's distributed optimizer moves flat buffers, as FSDP does once it has copied into them; its
+runs are long enough to hide nearly all of it, so that they say little. DeepSpeed's ZeRO 3 of 2021
+gathered parameter by parameter; today's gathers what belongs together at once."""
 
 _COPIES: Limits = ("tp_traffic_ratio", 1.0, 2.5, 1.15, 0.20)
 _COPYING = ("aa_scaling", "nanotron", "fsdp")
@@ -175,9 +170,12 @@ def free_parameters(coefficients: Coefficients) -> list[Parameter]:
     for network, limits in itertools.product(_NETWORKS, _NETWORK_FIELDS):
         add([("networks", network)], near(network, limits))
     for software, limits in itertools.product(doc["software"], _SOFTWARE_FIELDS):
-        add([("software", software)], limits)
-    for engine, limits in _SHARDING.items():
-        add([("software", s) for s in engine if s in doc["software"]], limits)
+        like = [n for n in doc["software"] if _SAME_HOST.get(n) == software]
+        if software not in _SAME_HOST:
+            add([("software", n) for n in (software, *like)], limits)
+    for engine, (most, expected, spread) in _SHARDING.items():
+        places = [("software", s) for s in engine if s in doc["software"]]
+        add(places, ("zero_traffic_ratio", 0.8, most, expected, spread))
     for framework in _COPYING:
         add([("software", framework)], _COPIES)
     return found

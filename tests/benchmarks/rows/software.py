@@ -62,8 +62,11 @@ _STACKS: tuple[tuple[str, Stack], ...] = (
     (r"torchtitan", "torchtitan"),
     (r"^nemo", "nemo"),
     (r"decentralized_fm", "dt_fm"),
-    (r"^pytorch lightning", "lightning"),
 )
+
+
+_ZERO3_OF_2021 = r"lightning deepspeed|megatron \+ deepspeed zero-?3"
+"""Frameworks whose published runs of ZeRO 3 are all of 2021."""
 
 
 def stack_of(raw: RawRow, software: Software) -> Stack | None:
@@ -74,6 +77,8 @@ def stack_of(raw: RawRow, software: Software) -> Stack | None:
     name = raw.text("framework").lower()
     old = re.search(r"\b(v100|t4)\b", raw.text("gpu").lower())
     if old and "deepspeed" in name and software is Software.MEGATRON_DEEPSPEED:
+        return "deepspeed_2021"
+    if raw.integer("zero_stage") == 3 and re.search(_ZERO3_OF_2021, name):
         return "deepspeed_2021"
     found = next((stack for pattern, stack in _STACKS if re.search(pattern, name)), None)
     return None if found == "alpa" and software is Software.FSDP else found
