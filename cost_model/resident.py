@@ -119,7 +119,9 @@ def resident_step(
     optimizer = optimizer * rates.gpu.update_slowdown
     tokens = table.micro_batch * training.seq_len / (table.sp * table.cp)
     inputs = tokens * layers * (model.hidden * rates.element_bytes)
-    adds = (table.grad_accum > 1) & (table.zero_stage < 2)
+    # A gradient cut over a group is added shard by shard; one that nobody shares is added whole.
+    whole = (table.zero_stage < 2) | (table.zero_group == 1)
+    adds = (table.grad_accum > 1) & whole
     accumulate = (dense + expert) * adds * (trained / rates.bytes_per_s)
     accumulate = accumulate * accumulate_bytes(training, table.software)
 

@@ -103,15 +103,17 @@ TIE_BREAKERS = (
     "prefetch_bucket",
     "max_live_params",
 )
-"""Of two plans equal in the objective, the one without offload or recompute ranks first, then the
-one that holds less memory, then the one with the simpler knobs."""
+"""Of two plans equal in the objective, the one without offload, recompute or a ZeRO that has nobody
+to share with ranks first, then the one that holds less memory, then the one with the simpler
+knobs."""
 
 
 def keys(search: SearchOptions, table: PlanTable, scores: Scores) -> Keys:
     """All sort keys of a table; together they order any two different plans."""
     own = _KEYS[search.objective](search, table, scores)
     knobs = tuple(getattr(table, name) for name in TIE_BREAKERS)
-    effort = (table.offload_param, table.offload_optimizer, table.recompute)
+    idle_zero = (table.zero_stage > 0) & (table.zero_group == 1) & (table.offload_optimizer == 0)
+    effort = (table.offload_param, table.offload_optimizer, table.recompute, idle_zero)
     return (*own, *effort, scores.total_bytes, *knobs)
 
 
