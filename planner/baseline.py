@@ -12,7 +12,6 @@ CUSTOM = {
     "cp": 1,
     "hpz": 1,
     "vpp": 1,
-    "recompute": int(Recompute.FULL),
     "recompute_layers": -1,
     "offload_optimizer": 0,
     "offload_param": 0,
@@ -31,19 +30,26 @@ SOFTWARE_ORDER = {
 }
 """Where tensor parallelism and stages go together first."""
 
+PIPELINED_MICRO_BATCH = 2
+"""Largest micro-batch that the rule gives a pipeline: larger ones leave too few to fill it."""
+
 
 class RuleOfThumb:
-    """TP until it fits, then PP, then DP with the rest.
+    """Data parallelism where a replica fits one GPU; else TP within the node, then PP.
 
-    As practitioners state it: tensor parallelism within the node as far as memory demands, then
-    pipeline stages, then data parallelism over all GPUs; ZeRO 1, full recompute, no offload, the
-    largest micro-batch that fits. It watches the search go by and picks its plan from the plans
-    that fit.
+    As practitioners state it: the least model parallelism with which the model fits, data
+    parallelism with the rest; tensor parallelism up to the GPUs of a node first, pipeline stages
+    once that is not enough (arXiv 2104.04473, section 3, takeaways 1 and 2), and stages before
+    tensor parallelism where the GPUs of a node have no NVLink (the guide to parallelism of Hugging
+    Face transformers). ZeRO 1, recompute only where it does not fit without, no offload; the
+    largest micro-batch that fits, at most 2 in a pipeline. It watches the search go by and picks
+    its plan from the plans that fit.
     """
 
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         self.found: list[PlanTable] = []
+        self.fast_link = resolved.cluster.node.link.kind in {"nvswitch", "nvlink"}
 
     def observe(self, table: PlanTable, scores: Scores) -> None:
         """Takes note of a block of fitting plans."""
@@ -53,23 +59,39 @@ class RuleOfThumb:
         for name, value in CUSTOM.items():
             if name not in fixed:
                 mask &= getattr(table, name) == value
+        if "recompute" not in fixed:
+            whole = (table.recompute == int(Recompute.NONE)) | (
+                table.recompute == int(Recompute.FULL)
+            )
+            mask &= whole
         rows = np.flatnonzero(mask)
         if len(rows):
             picked = table.take(rows)
-            self.found.append(picked.take(_order(picked)[:1]))
+            self.found.append(picked.take(self._order(picked)[:1]))
 
     def best(self) -> PlanTable:
         """The rule's plan as one row; no row where no plan of its kind fits."""
         if not self.found:
             return PlanTable.from_columns(0)
         table = join(self.found)
-        return table.take(_order(table)[:1])
+        return table.take(self._order(table)[:1])
 
-
-def _order(table: PlanTable) -> Ints:
-    software = np.array([SOFTWARE_ORDER[s] for s in range(len(SOFTWARE_ORDER))])[table.software]
-    stage = np.where(table.zero_stage == 0, 4, table.zero_stage)  # ZeRO 1 is the custom
-    unsharded = ~table.sequence_parallel
-    return np.lexsort(
-        (-table.micro_batch, unsharded, table.ep, stage, table.pp, table.tp, software)
-    )
+    def _order(self, table: PlanTable) -> Ints:
+        piped = table.pp > 1
+        split = table.tp * table.pp > 1
+        if self.fast_link:
+            layout = (piped, np.where(piped, -table.tp, table.tp), table.pp)
+        else:
+            layout = (table.tp > 1, table.tp, table.pp)
+        software = np.array([SOFTWARE_ORDER[s] for s in range(len(SOFTWARE_ORDER))])
+        # ZeRO 1 is the custom, and 2 and 3 where nothing fits with it.
+        shards_more = table.zero_stage > 1
+        stage = np.where(table.zero_stage == 0, 4, table.zero_stage)
+        large = piped & (table.micro_batch > PIPELINED_MICRO_BATCH)
+        first_to_last = (
+            *(shards_more, split, *layout, software[table.software]),
+            *(table.recompute, stage, table.ep, ~table.sequence_parallel),
+            np.where(large, table.micro_batch, -table.micro_batch),
+        )
+        order: Ints = np.lexsort(first_to_last[::-1])
+        return order
