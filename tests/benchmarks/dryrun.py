@@ -20,6 +20,7 @@ from cost_model.catalogue import cluster, model
 from cost_model.memory import Detail, detail
 from cost_model.plans import Plan
 from cost_model.specs import ClusterSpec, TrainingSpec
+from trials.dryrun.run import dry_run, fullest_rank
 
 FILE = Path(__file__).parents[1] / "cost_model" / "memory" / "engine.json"
 GIB = 2**30
@@ -98,9 +99,7 @@ def reach() -> Iterator[Run]:
                         if (zero == 0 and offload) or (zero < 3 and offload is _BOTH):
                             continue
                         knobs = {"dp": dp, "zero_stage": zero, "recompute": recompute, **offload}
-                        # the last rank's part of the gradients comes first, under ZeRO 1 and 2
-                        rank = dp - 1 if zero in (1, 2) else 0
-                        yield Run(name, knobs, {}, rank=rank)
+                        yield Run(name, knobs, {}, rank=fullest_rank(Plan.model_validate(knobs)))
 
 
 _BOTH = {"offload_optimizer": "cpu", "offload_param": "cpu"}
@@ -108,8 +107,6 @@ _BOTH = {"offload_optimizer": "cpu", "offload_param": "cpu"}
 
 def measure(run: Run) -> Run:
     """The same plan in the engine."""
-    from trials.dryrun.run import dry_run
-
     where, training, plan = run.question
     seen = dry_run(model(run.model), where, training, plan, rank_in_stage=run.rank).to_json()
     return replace(

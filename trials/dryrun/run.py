@@ -32,7 +32,7 @@ def dry_run(
     plan: Plan,
     *,
     stages: Sequence[int] | None = None,
-    rank_in_stage: int = 0,
+    rank_in_stage: int | None = None,
     config: dict[str, Any] | None = None,
     time_limit_s: float = TIME_LIMIT_S,
     wanted: Callable[[], bool] | None = None,
@@ -41,11 +41,10 @@ def dry_run(
 
     stages: pipeline stages to run, by default the first and the last, one of which is the
     fullest; where stages lie on groups of different nodes, the first and last of each.
-    rank_in_stage: which rank of each; under ZeRO 1 and 2 another than the first may keep more
-    gradients, or keep them while more activations are there. config: a ds_config to run instead of
-    the exported one. Raises DryRunFailure where the engine refuses the config, the model cannot be
-    built, or the time limit passes; wanted is asked now and then, and where it says no the run ends
-    with that exception too.
+    rank_in_stage: which rank of each, by default the one that holds most (fullest_rank). config: a
+    ds_config to run instead of the exported one. Raises DryRunFailure where the engine refuses the
+    config, the model cannot be built, or the time limit passes; wanted is asked now and then, and
+    where it says no the run ends with that exception too.
     """
     began = time.monotonic()
     against = reason_against(model, training, plan)
@@ -53,6 +52,7 @@ def dry_run(
         raise DryRunFailure("unsupported", against)
     ran = stages if stages is not None else _ends(plan)
     ranks_per_stage = plan.world_size // plan.pp
+    in_stage = fullest_rank(plan) if rank_in_stage is None else rank_in_stage
     results = []
     for stage in ran:
         left = time_limit_s - (time.monotonic() - began)
@@ -61,7 +61,7 @@ def dry_run(
             training=training,
             plan=plan,
             ds_config=config or ds_config(model, cluster, training, plan),
-            rank=stage * ranks_per_stage + rank_in_stage,
+            rank=stage * ranks_per_stage + in_stage,
             gpu_bytes=int(
                 nodes_of_stage(cluster, plan, model.layers, stage).node.gpu.memory_gib * GIB
             ),
@@ -74,6 +74,16 @@ def dry_run(
         seconds=time.monotonic() - began,
         notes=notes(model, plan),
     )
+
+
+def fullest_rank(plan: Plan) -> int:
+    """The rank of a stage that holds most: under ZeRO 1 and 2 the last.
+
+    Its part of the gradients is the last layers', which the backward pass makes first, while most
+    activations are there; other ranks keep theirs later (stage_1_and_2.py). Elsewhere ranks of a
+    stage hold alike.
+    """
+    return plan.world_size // plan.pp - 1 if plan.zero_stage in (1, 2) else 0
 
 
 def _ends(plan: Plan) -> list[int]:
