@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
+from cost_model import catalogue
 from cost_model.flops import step_flops
-from cost_model.specs import Lora
-from planner.candidate import GIB, SECONDS_PER_DAY, Candidate, candidate
+from cost_model.specs import Gpu, Lora, ModelSpec, TrainingSpec
+from planner.candidate import GIB, Candidate, candidate
 from planner.ranking import evaluate, rank
 from planner.request.request import Resolved
+from planner.search.more_nodes import enough_nodes
 from planner.search.result import Change
 from planner.space.emptiness import has_plan
 
-MOST_NODES = 4096
 EVEN_ODDS = 0.5
-FINEST = 64
-"""The nodes that are missing are found to one part in so many."""
+RISK_GAINS = 1.25
+"""Times as long as the deadline at which no plan is tried any more that is only less sure to fit:
+its recompute, a third of the arithmetic at most, is what a plan that fits more tightly saves."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ def _offload(resolved: Resolved) -> Iterator[_Trial]:
             )
 
 
-def _risk(resolved: Resolved) -> Iterator[_Trial]:
-    if resolved.search.min_fits_probability > EVEN_ODDS:
+def _risk(resolved: Resolved, late: float) -> Iterator[_Trial]:
+    if resolved.search.min_fits_probability > EVEN_ODDS and late <= RISK_GAINS:
         search = resolved.search.model_copy(update={"min_fits_probability": EVEN_ODDS})
         yield _Trial(
             f"accept a plan that fits with probability {EVEN_ODDS} instead of "
@@ -69,8 +71,29 @@ def _risk(resolved: Resolved) -> Iterator[_Trial]:
         )
 
 
+def _double_quantized(resolved: Resolved) -> Iterator[_Trial]:
+    lora = resolved.training.lora
+    if lora is not None and lora.quantized_base and not lora.double_quantized:
+        twice = lora.model_copy(update={"double_quantized": True})
+        training = resolved.training.model_copy(update={"lora": twice})
+        yield _Trial(
+            "quantise the constants of the 4-bit base too (double quantisation)",
+            {"training": {"lora": {"double_quantized": True}}},
+            replace(resolved, training=training),
+        )
+
+
+def _pre_trains(resolved: Resolved) -> bool:
+    """Whether the run is too long for adapters: a token and more for each parameter.
+
+    Pre-training takes 20 (arXiv 2203.15556, table 3); sets of instructions are a thousandth of one.
+    """
+    tokens = resolved.training.tokens
+    return tokens is not None and tokens >= resolved.model.params
+
+
 def _lora(resolved: Resolved) -> Iterator[_Trial]:
-    if resolved.training.lora is None:
+    if resolved.training.lora is None and not _pre_trains(resolved):
         for quantized in (False, True):
             training = resolved.training.model_copy(update={"lora": Lora(quantized_base=quantized)})
             name = "QLoRA (4-bit base)" if quantized else "LoRA"
@@ -81,56 +104,93 @@ def _lora(resolved: Resolved) -> Iterator[_Trial]:
             )
 
 
-def _with_nodes(resolved: Resolved, nodes: int) -> Resolved:
-    cluster = resolved.cluster.model_copy(update={"nodes": nodes})
-    return replace(resolved, cluster=cluster)
+def _maker(gpu: Gpu) -> str:
+    return "amd" if gpu.generation.startswith("cdna") else "nvidia"
 
 
-def _hopeless_nodes(resolved: Resolved) -> int:
-    """Nodes that cannot meet the deadline even at the GPUs' full arithmetic rate; 0 without one."""
-    search, training, node = resolved.search, resolved.training, resolved.cluster.node
-    if search.deadline_days is None or training.tokens is None:
-        return 0
-    number: Literal["bf16", "fp16", "fp32", "tf32", "fp8"]
-    number = training.matmul_precision or training.precision
-    flops = step_flops(resolved.model, training) / training.seq_len * training.tokens
-    rate = node.gpu.peak_flops(number) * node.gpus_per_node
-    return int(flops / (rate * search.deadline_days * SECONDS_PER_DAY))
+def _larger(gpu: Gpu) -> list[Gpu]:
+    """The maker's GPUs in the catalogue with more memory, one of each size, of the same generation first.
+
+    Their memory is not much slower: a workstation's card does not take the place of an A100.
+    Sizes within a twentieth are one: the same chips, in what the driver leaves of them.
+    """
+    every = [catalogue.gpu(name) for name in catalogue.gpu_names()]
+    more = [
+        one
+        for one in every
+        if _maker(one) == _maker(gpu)
+        and one.memory_gib > 1.05 * gpu.memory_gib
+        and one.memory_bandwidth_gb_per_s > 0.8 * gpu.memory_bandwidth_gb_per_s
+    ]
+    more.sort(key=lambda one: (one.generation != gpu.generation, one.memory_gib))
+    kept: list[Gpu] = []
+    for one in more:
+        if all(abs(one.memory_gib / other.memory_gib - 1) > 0.05 for other in kept):
+            kept.append(one)
+    return kept
 
 
-def _more_nodes(resolved: Resolved) -> Change | None:
-    """Doubles the nodes until a plan fits, then halves the interval; of equal nodes alone."""
-    if resolved.cluster.groups:
+def _larger_gpu(resolved: Resolved) -> Change | None:
+    """The same nodes with the smallest GPU that holds a plan, or one of a doubly quantised base."""
+    cluster = resolved.cluster
+    if cluster.groups or cluster.node.gpu.generation == "cpu":
         return None
-    low = max(resolved.cluster.nodes, _hopeless_nodes(resolved))
-    high = 2 * low
-    best = None
-    while high <= MOST_NODES and (best := _best(_with_nodes(resolved, high))) is None:
-        low, high = high, 2 * high
+    twice = tuple(_double_quantized(resolved))
+    for gpu in _larger(cluster.node.gpu):
+        node = cluster.node.model_copy(update={"gpu": gpu})
+        more = cluster.model_copy(update={"node": node})
+        what = (
+            f"use GPUs with {gpu.memory_gib:.0f} GiB ({gpu.name}) instead of "
+            f"{cluster.node.gpu.memory_gib:.0f}"
+        )
+        patch: dict[str, Any] = {"cluster": {"gpu": gpu.name}}
+        trials = [_Trial(what, patch, replace(resolved, cluster=more))]
+        trials += [
+            _Trial(f"{what}, and {t.what}", patch | t.patch, replace(t.resolved, cluster=more))
+            for t in twice
+        ]
+        for trial in trials:
+            best = _best(trial.resolved)
+            if best is not None:
+                return Change(f"{trial.what}; {_summary(best)}", trial.patch, best)
+    return None
+
+
+def _more_nodes(resolved: Resolved, late: float) -> Change | None:
+    """The fewest nodes with which a plan fits; of equal nodes alone."""
+    nodes = None if resolved.cluster.groups else enough_nodes(resolved, late)
+    if nodes is None:
+        return None
+    cluster = resolved.cluster.model_copy(update={"nodes": nodes})
+    best = _best(replace(resolved, cluster=cluster))
     if best is None:
         return None
-    while high - low > max(1, high // FINEST):
-        middle = (low + high) // 2
-        found = _best(_with_nodes(resolved, middle))
-        if found is None:
-            low = middle
-        else:
-            high, best = middle, found
-    gpus = high * resolved.cluster.node.gpus_per_node
     return Change(
-        f"use {high} nodes ({gpus} GPUs) instead of {resolved.cluster.nodes}; {_summary(best)}",
-        {"cluster": {"nodes": high}},
+        f"use {nodes} nodes ({cluster.gpus} GPUs) instead of {resolved.cluster.nodes}; "
+        f"{_summary(best)}",
+        {"cluster": {"nodes": nodes}},
         best,
     )
 
 
-def _shorter_sequence(resolved: Resolved) -> Change | None:
-    """Halves the sequence at the same tokens per step."""
+def _flops_per_token(model: ModelSpec, training: TrainingSpec) -> float:
+    return step_flops(model, training) / training.seq_len
+
+
+def _shorter_sequence(resolved: Resolved, late: float) -> Change | None:
+    """Halves the sequence at the same tokens per step.
+
+    Where the time is short, lengths whose arithmetic falls by less than the run is late are left
+    out.
+    """
     training = resolved.training
     length, batch = training.seq_len, training.global_batch
+    whole = _flops_per_token(resolved.model, training)
     while length > 128:
         length, batch = length // 2, batch * 2
         shorter = training.model_copy(update={"seq_len": length, "global_batch": batch})
+        if late > whole / _flops_per_token(resolved.model, shorter):
+            continue
         best = _best(replace(resolved, training=shorter))
         if best is not None:
             return Change(
@@ -142,14 +202,24 @@ def _shorter_sequence(resolved: Resolved) -> Change | None:
     return None
 
 
-def changes(resolved: Resolved) -> tuple[Change, ...]:
-    """Every kind of change that helps, each at its smallest."""
-    found = []
-    for trial in (*_risk(resolved), *_offload(resolved), *_lora(resolved)):
-        best = _best(trial.resolved)
-        if best is not None:
-            found.append(Change(f"{trial.what}; {_summary(best)}", trial.patch, best))
-    for change in (_more_nodes(resolved), _shorter_sequence(resolved)):
-        if change is not None:
-            found.append(change)
+def changes(resolved: Resolved, late: float = 0.0) -> tuple[Change, ...]:
+    """Every kind of change that helps, each at its smallest; what trains something else goes last.
+
+    late: the days of the quickest plan over those of the deadline; 0 where memory is what is short.
+    """
+    found: list[Change] = []
+
+    def tried(trials: Iterator[_Trial]) -> None:
+        for trial in trials:
+            best = _best(trial.resolved)
+            if best is not None:
+                found.append(Change(f"{trial.what}; {_summary(best)}", trial.patch, best))
+
+    tried(_risk(resolved, late))
+    tried(_offload(resolved))
+    tried(_double_quantized(resolved))
+    larger = None if late else _larger_gpu(resolved)
+    shapes = (_more_nodes(resolved, late), larger, _shorter_sequence(resolved, late))
+    found += [change for change in shapes if change is not None]
+    tried(_lora(resolved))
     return tuple(found)

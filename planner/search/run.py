@@ -121,8 +121,8 @@ def _nothing_fits(resolved: Resolved) -> NothingFits:
 NO_CHANGE = "No single change of the request that was searched makes one fit."
 
 
-def _with_changes(resolved: Resolved, found: NothingFits) -> NothingFits:
-    helpful = changes(resolved)
+def _with_changes(resolved: Resolved, found: NothingFits, late: float = 0.0) -> NothingFits:
+    helpful = changes(resolved, late)
     why = found.why if helpful else f"{found.why} {NO_CHANGE}"
     return replace(found, why=why, changes=helpful)
 
@@ -165,7 +165,8 @@ def _too_late(resolved: Resolved) -> NothingFits | None:
     late = quickest[0].run.days - deadline
     needed, over = (f"{d:,.0f}" if d >= 100 else f"{d:.3g}" for d in (late + deadline, late))
     why = f"The quickest plan needs {needed} days, {over} over the deadline of {deadline:g}."
-    return _with_changes(resolved, NothingFits(quickest, 0.0, late, why, ()))
+    share = quickest[0].run.days / deadline
+    return _with_changes(resolved, NothingFits(quickest, 0.0, late, why, ()), share)
 
 
 @dataclass(frozen=True)

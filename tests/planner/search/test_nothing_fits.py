@@ -1,10 +1,15 @@
 """When no plan fits, that is a result: the nearest plans and the smallest changes that help."""
 
+from dataclasses import replace
+
 import pytest
 
+from cost_model import catalogue
 from planner.candidate import GIB
 from planner.search import SearchResult, search
 from tests.planner.requests import resolve
+
+FOUR_BITS = {"quantized_base": True}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,9 @@ def test_every_change_offered_was_searched_and_fits(tight: SearchResult) -> None
 def test_the_node_count_offered_is_the_smallest_that_fits(tight: SearchResult) -> None:
     assert tight.nothing_fits is not None
     (nodes,) = [
-        c.patch["cluster"]["nodes"] for c in tight.nothing_fits.changes if "cluster" in c.patch
+        c.patch["cluster"]["nodes"]
+        for c in tight.nothing_fits.changes
+        if "nodes" in c.patch.get("cluster", {})
     ]
 
     def fits(count: int) -> bool:
@@ -93,3 +100,32 @@ def test_a_plan_that_only_fits_too_rarely_is_offered_with_its_risk() -> None:
     assert "is demanded" in found.why
     assert "GiB of a host" in found.why
     assert {"search": {"min_fits_probability": 0.5}} in [c.patch for c in found.changes]
+
+
+def test_adapters_are_not_offered_for_a_pre_training() -> None:
+    """Two trillion tokens for 70 billion parameters: Llama 2's own budget (arXiv 2307.09288)."""
+    asked = {"nodes": 8, "global_batch": 1024, "training": {"tokens": 2 * 10**12}}
+    found = search(resolve("llama-2-70b", **asked, deadline_days=60)).nothing_fits  # type: ignore[arg-type]
+    assert found is not None
+    assert found.changes
+    assert not any("lora" in c.patch.get("training", {}) for c in found.changes)
+
+
+def test_adapters_go_last_where_they_are_offered(tight: SearchResult) -> None:
+    assert tight.nothing_fits is not None
+    adapters = ["lora" in c.patch.get("training", {}) for c in tight.nothing_fits.changes]
+    assert any(adapters)
+    assert adapters == sorted(adapters)
+
+
+def test_a_four_bit_70b_for_which_24_gib_are_too_few_is_offered_a_card_of_48() -> None:
+    """QLoRA's own claim: 65 billion parameters on one GPU of 48 GB (arXiv 2305.14314)."""
+    asked = resolve(
+        "llama-3-70b", "4090-box", seq_len=512, global_batch=8, training={"lora": FOUR_BITS}
+    )
+    node = asked.cluster.node.model_copy(update={"gpus_per_node": 2})
+    two = replace(asked, cluster=asked.cluster.model_copy(update={"node": node}))
+    found = search(two).nothing_fits
+    assert found is not None
+    (card,) = [c for c in found.changes if "gpu" in c.patch.get("cluster", {})]
+    assert 40 < catalogue.gpu(card.patch["cluster"]["gpu"]).memory_gib < 50
