@@ -130,7 +130,8 @@ def recomputed(
     if {"recompute_layers"} & (set(search.fixed) | set(search.limits)):
         table = table.take(slice(0, 0))
     table = solvable(world, table)
-    if worst_key is not None and len(table) > FEW:
+    bounded = worst_key is not None or search.deadline_days is not None
+    if bounded and len(table) > FEW:
         plain = recomputing(table, np.zeros(len(table), np.int64))
         scores, least = timed(world, plain, sure(len(table)))
         table = table.take(np.flatnonzero(hopeful(resolved, table, scores, least, worst_key)))
@@ -167,10 +168,11 @@ def hopeful(
     resolved: Resolved, table: PlanTable, scores: Scores, least: Floats, worst_key: float | None
 ) -> Bools:
     """Whether each plan may still enter the ranking at the least seconds it can take [plans]."""
-    if worst_key is None:
-        return np.ones(len(table), np.bool_)
     hoped = replace(scores, seconds=least)
-    return np.asarray(keys(resolved.search, table, hoped)[0] <= worst_key)
+    on_time = meets_deadline(resolved.world, resolved.search, hoped)
+    if worst_key is None:
+        return on_time
+    return np.asarray(on_time & (keys(resolved.search, table, hoped)[0] <= worst_key))
 
 
 def punctual(resolved: Resolved, table: PlanTable, scores: Scores) -> tuple[PlanTable, Scores]:

@@ -109,7 +109,7 @@ def _maker(gpu: Gpu) -> str:
 
 
 def _larger(gpu: Gpu) -> list[Gpu]:
-    """The maker's GPUs in the catalogue with more memory, one of each size, of the same generation first.
+    """The maker's GPUs with more memory, one of each size, those of the same generation first.
 
     Their memory is not much slower: a workstation's card does not take the place of an A100.
     Sizes within a twentieth are one: the same chips, in what the driver leaves of them.

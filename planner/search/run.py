@@ -89,11 +89,27 @@ DROPPED = (
     "search.allow.token_dropping tries them."
 )
 
+IDLE = 0.05
+"""MFU below which a note says that the batch is too small for the GPUs."""
+
+
+def _too_few_sequences(resolved: Resolved, candidates: tuple[Candidate, ...]) -> str | None:
+    """Where not every GPU has a sequence of its own, and the plan shows it; None elsewhere."""
+    batch = resolved.training.global_batch
+    best = next(iter(candidates), None)
+    if best is None or best.step.mfu >= IDLE or batch >= best.gpus:
+        return None
+    return (
+        f"The best plan reaches an MFU of {100 * best.step.mfu:.2g} %: {batch} sequences a step are too "
+        f"few for {best.gpus} GPUs. More sequences a step would use them."
+    )
+
 
 def _notes(resolved: Resolved, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
     by_time = resolved.search.objective in ("throughput", "latency")
     plain = simpler(candidates) if by_time else None
-    notes = resolved.notes if plain is None else (*resolved.notes, plain)
+    few = _too_few_sequences(resolved, candidates)
+    notes = (*resolved.notes, *(note for note in (plain, few) if note is not None))
     if not resolved.model.is_moe:
         return notes
     free = resolved.search.allow.token_dropping or "capacity_factor" in resolved.search.fixed

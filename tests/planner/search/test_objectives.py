@@ -39,6 +39,18 @@ def test_the_fewest_gpus_that_meet_a_deadline_are_found() -> None:
         assert fewer.run.days > deadline
 
 
+def test_a_deadline_leaves_the_plans_that_are_done_in_time_and_no_others() -> None:
+    """What is dropped early for being late is late in a ranking without a deadline too."""
+    free = search(resolve("llama-2-13b", nodes=2, keep=10_000, **TOKENS)).candidates
+    days = sorted(c.run.days for c in free if c.run is not None)
+    deadline = days[len(days) // 4]
+    asked = resolve("llama-2-13b", nodes=2, keep=10_000, deadline_days=deadline, **TOKENS)
+    kept = search(asked).candidates
+    in_time = [c.plan for c in free if c.run is not None and c.run.days <= deadline]
+    assert 0 < len(in_time) < len(free)
+    assert [c.plan for c in kept] == in_time
+
+
 def test_a_deadline_that_no_plan_meets_leaves_none() -> None:
     asked = resolve("llama-2-13b", objective="fewest_gpus", deadline_days=0.01, **TOKENS)
     result = search(asked)
@@ -138,3 +150,11 @@ def test_of_plans_equal_in_every_figure_the_simplest_is_first() -> None:
         assert mine < theirs
         assert one.why is not None
         assert any("the simpler of the two goes first" in said for said in one.why.sentences)
+
+
+def test_a_batch_that_leaves_the_gpus_idle_is_told() -> None:
+    """Three sequences for 64 GPUs: most have less than a twentieth of one to work on."""
+    few = search(resolve("gpt-oss-120b", "dgx-1", nodes=8, global_batch=3))
+    assert any("3 sequences a step are too few" in note for note in few.notes)
+    many = search(resolve("llama-2-7b", global_batch=64))
+    assert not any("too few" in note for note in many.notes)
