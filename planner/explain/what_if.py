@@ -135,7 +135,11 @@ def _answer(what: str, patch: dict[str, Any], found: Candidate | None, best: Can
         return WhatIf(what, patch, f"With {what} no plan fits.", None)
     rate = found.step.tokens_per_s / best.step.tokens_per_s
     changed = changed_knobs(found, best)
-    told = ", ".join(f"{n} {new or 'none'}" for n, (new, _) in changed.items() if n != "grad_accum")
+    told = ", ".join(
+        f"{n} {new if isinstance(new, bool) else new or 'none'}"
+        for n, (new, _) in changed.items()
+        if n != "grad_accum"
+    )
     plan = f"with {told}" if told else "with the same plan"
     if found.cluster and found.cluster != best.cluster:
         plan = f"{plan}, on {found.cluster}"

@@ -118,7 +118,7 @@ def _against(candidate: Candidate, found: Difference, what: str) -> str:
     if abs(found.seconds) < 0.0005 * seconds:
         less = -found.total_bytes / GIB
         memory = f"{abs(less):.1f} GiB {'less' if less > 0 else 'more'} memory"
-        return f"As fast as {what}, with {memory} ({knobs})."
+        return f"As fast as {what} as far as the model can tell, with {memory} ({knobs})."
     word = "slower" if found.seconds > 0 else "faster"
     share = abs(found.seconds) / (seconds - found.seconds)
     return (

@@ -1,6 +1,7 @@
 """The search: rank, certify, and where nothing fits say what would."""
 
 from dataclasses import dataclass, replace
+from math import ceil
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +19,7 @@ from planner.rules import Violation, World, violations
 from planner.search.changes import changes
 from planner.search.grouped import search_groups
 from planner.search.longest import at_length, longest_sequence
-from planner.search.result import Certificate, NothingFits, SearchResult
+from planner.search.result import Certificate, Change, NothingFits, SearchResult
 from planner.search.simplest import simpler
 
 NEAREST = 5
@@ -100,8 +101,8 @@ def _too_few_sequences(resolved: Resolved, candidates: tuple[Candidate, ...]) ->
     if best is None or best.step.mfu >= IDLE or batch >= best.gpus:
         return None
     return (
-        f"The best plan reaches an MFU of {100 * best.step.mfu:.2g} %: {batch} sequences a step are too "
-        f"few for {best.gpus} GPUs. More sequences a step would use them."
+        f"The best plan reaches an MFU of {100 * best.step.mfu:.2g} %: {batch} sequences a step are "
+        f"too few for {best.gpus} GPUs. More sequences a step would use them."
     )
 
 
@@ -137,8 +138,8 @@ def _nothing_fits(resolved: Resolved) -> NothingFits:
 NO_CHANGE = "No single change of the request that was searched makes one fit."
 
 
-def _with_changes(resolved: Resolved, found: NothingFits, late: float = 0.0) -> NothingFits:
-    helpful = changes(resolved, late)
+def _with_changes(resolved: Resolved, found: NothingFits) -> NothingFits:
+    helpful = changes(resolved)
     why = found.why if helpful else f"{found.why} {NO_CHANGE}"
     return replace(found, why=why, changes=helpful)
 
@@ -181,8 +182,20 @@ def _too_late(resolved: Resolved) -> NothingFits | None:
     late = quickest[0].run.days - deadline
     needed, over = (f"{d:,.0f}" if d >= 100 else f"{d:.3g}" for d in (late + deadline, late))
     why = f"The quickest plan needs {needed} days, {over} over the deadline of {deadline:g}."
-    share = quickest[0].run.days / deadline
-    return _with_changes(resolved, NothingFits(quickest, 0.0, late, why, ()), share)
+    needed_days = quickest[0].run.days
+    helpful = changes(resolved, needed_days / deadline)
+    later = _later(needed_days, deadline, quickest[0])
+    return NothingFits(quickest, 0.0, late, why, (*helpful, later))
+
+
+def _later(days: float, deadline: float, quickest: Candidate) -> Change:
+    """The deadline that the quickest plan meets, in whole hundredths of a day."""
+    enough = ceil(100 * days) / 100
+    return Change(
+        f"allow {enough:,.2f} days instead of {deadline:g}: what the quickest plan takes",
+        {"search": {"deadline_days": enough}},
+        quickest,
+    )
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,10 @@ def test_a_deadline_that_no_plan_meets_leaves_none() -> None:
     assert quickest.run is not None
     assert result.nothing_fits.late_days == pytest.approx(quickest.run.days - 0.01)
     assert result.nothing_fits.missing_bytes == 0
+    later = result.nothing_fits.changes[-1].patch["search"]["deadline_days"]
+    assert quickest.run.days <= later < quickest.run.days + 0.01
+    options = {"objective": "fewest_gpus", "deadline_days": later}
+    assert search(resolve("llama-2-13b", **options, **TOKENS)).candidates
 
 
 def test_the_largest_micro_batch_is_the_largest_that_fits() -> None:
