@@ -101,8 +101,8 @@ def _too_few_sequences(resolved: Resolved, candidates: tuple[Candidate, ...]) ->
     if best is None or best.step.mfu >= IDLE or batch >= best.gpus:
         return None
     return (
-        f"The best plan reaches an MFU of {100 * best.step.mfu:.2g} %: {batch} sequences a step are "
-        f"too few for {best.gpus} GPUs. More sequences a step would use them."
+        f"The best plan reaches an MFU of {100 * best.step.mfu:.2g} %: {batch} sequences a step "
+        f"are too few for {best.gpus} GPUs. More sequences a step would use them."
     )
 
 
