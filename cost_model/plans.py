@@ -74,6 +74,9 @@ class Offload(_Named):
     NVME = 2
 
 
+BLOCK = 32_768
+"""Plans evaluated at once: large enough to amortise NumPy's calls, small enough for the cache."""
+
 MOST_RANKS = MOST_COUNT
 """Largest degree: products of a few of them stay within the 64 bits of a column."""
 

@@ -11,20 +11,18 @@ from cost_model.calibration import Coefficients
 from cost_model.calibration.memory import MemoryCoefficients
 from cost_model.calibration.same import Same
 from cost_model.memory import fits_probability, interval, memory
-from cost_model.plans import Floats, PlanTable, Software
+from cost_model.plans import BLOCK, Floats, PlanTable, Software
 from cost_model.prediction import TRANSFERS, MemoryPrediction, Prediction, StepPrediction
 from cost_model.specs.cluster import ClusterSpec, Gpu
 from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from cost_model.step import step_time
 
-BLOCK = 32_768
-"""Plans evaluated at once: large enough to amortise NumPy's calls, small enough for the cache."""
-
-np.empty(2 << 20)
-# Once a block as large as this 16 MB is freed, the C library keeps blocks up to its size instead of
+# Once a block as large as these 16 MB is freed, the C library keeps blocks up to its size instead of
 # handing each back to the system, which has to clear its pages anew (mallopt(3), "dynamic mmap
 # threshold"): a tenth of the time of a prediction.
+np.empty(2 << 20)
+
 Z90 = 1.6449
 """Standard normal quantile of 95 %: half of a two-sided 90 % interval."""
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost_model.plans import Bools, Ints, PlanTable, Recompute, Software
-from cost_model.predict import BLOCK
+from cost_model.plans import BLOCK, Bools, Ints, PlanTable, Recompute, Software
 from planner.fitting import one_bucket_less
 from planner.objectives import acceptable
 from planner.request.request import Resolved

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_model.plans import Floats, PlanTable, Software
-from cost_model.predict import BLOCK
+from cost_model.plans import BLOCK, Floats, PlanTable, Software
 from planner.bound import frugal_bound
 from planner.candidate import GIB
 from planner.fitting import Fitting, fitting

@@ -6,8 +6,8 @@ import numpy as np
 
 from cost_model.memory import fits_probability, need
 from cost_model.memory.capacity import Capacity
-from cost_model.plans import Bools, Floats, PlanTable
-from cost_model.predict import BLOCK, predict
+from cost_model.plans import BLOCK, Bools, Floats, PlanTable
+from cost_model.predict import predict
 from cost_model.prediction import MemoryPrediction, Need, Prediction
 from cost_model.step import step_time
 from planner.candidate import GIB

@@ -16,12 +16,9 @@ from cost_model.memory.oversized import stays
 from cost_model.memory.sharding import Sharding, placed, sharding
 from cost_model.memory.sums import Plans, Sum
 from cost_model.memory.work import StageWork, joined, plan_work, stage_work
-from cost_model.plans import Floats, Ints, PlanTable
+from cost_model.plans import BLOCK, Floats, Ints, PlanTable
 from cost_model.prediction import MEMORY_CATEGORIES, MEMORY_PHASES, MemoryPrediction, Need
 from cost_model.specs import ClusterSpec, ModelSpec, TrainingSpec
-
-BLOCK = 32_768
-"""Plans evaluated at once, so that the columns of a block stay in the cache."""
 
 
 def memory(

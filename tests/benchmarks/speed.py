@@ -13,8 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from cost_model.plans import PlanTable
-from cost_model.predict import BLOCK, predict
+from cost_model.plans import BLOCK, PlanTable
+from cost_model.predict import predict
 from planner.request import PlanRequest, Resolved
 from planner.rules import World
 from planner.search import search
