@@ -18,9 +18,9 @@ from cost_model.specs.model import ModelSpec
 from cost_model.specs.training import TrainingSpec
 from cost_model.step import step_time
 
-# Once a block as large as these 16 MB is freed, the C library keeps blocks up to its size instead of
-# handing each back to the system, which has to clear its pages anew (mallopt(3), "dynamic mmap
-# threshold"): a tenth of the time of a prediction.
+# Once these 16 MB are freed, the C library keeps blocks up to their size instead of handing each
+# back to the system, which has to clear its pages anew (mallopt(3), "dynamic mmap threshold"): a
+# tenth of the time of a prediction.
 np.empty(2 << 20)
 
 Z90 = 1.6449
