@@ -13,14 +13,19 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("deepspeed")
 
 
-def test_a_killed_service_adopts_its_trial_instead_of_starting_it_again(
-    database_url: str, tmp_path: Path
-) -> None:
-    environment = {
+def _environment(database_url: str, tmp_path: Path) -> dict[str, str]:
+    """Of a service that runs trials of two ranks here."""
+    return {
         "MESHWRIGHT_DATABASE_URL": database_url,
         "MESHWRIGHT_VAR": str(tmp_path / "var"),
         "MESHWRIGHT_LOCAL_RANKS": "2",
     }
+
+
+def test_a_killed_service_adopts_its_trial_instead_of_starting_it_again(
+    database_url: str, tmp_path: Path
+) -> None:
+    environment = _environment(database_url, tmp_path)
     body = {"candidates": [1], "steps": 300, "warmup_steps": 1}
     with Server(tmp_path / "log", **environment) as server:
         plan = server.post(TINY)
@@ -47,11 +52,7 @@ def test_a_killed_service_adopts_its_trial_instead_of_starting_it_again(
 def test_an_adopted_trial_holds_its_slot_before_those_that_waited(
     database_url: str, tmp_path: Path
 ) -> None:
-    environment = {
-        "MESHWRIGHT_DATABASE_URL": database_url,
-        "MESHWRIGHT_VAR": str(tmp_path / "var"),
-        "MESHWRIGHT_LOCAL_RANKS": "2",
-    }
+    environment = _environment(database_url, tmp_path)
     long, short = {"steps": 400, "warmup_steps": 1}, {"steps": 1, "warmup_steps": 0}
     with Server(tmp_path / "log", **environment) as server:
         plan = server.post(TINY)
